@@ -1,0 +1,289 @@
+/* api.c - see api.h. Started by cmd_api.c; routes what conn.c hands over. */
+#include "api/api.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "api/auth.h"
+#include "api/call.h"
+#include "api/catalog.h"
+#include "api/listener.h"
+#include "api/mcp.h"
+#include "runtime/base.h"
+#include "runtime/clock.h"
+#include "runtime/command.h"
+#include "runtime/config.h"
+#include "runtime/err.h"
+#include "runtime/key.h"
+#include "runtime/log.h"
+#include "runtime/store.h"
+
+static constexpr double CATALOG_REFRESH_S = 1.0;
+static constexpr double DRAIN_LOOK_S = 0.02;
+
+/* --- Routes ----------------------------------------------------------------------------------- */
+
+static void on_call(struct call *call)
+{
+	struct api *api = call->server;
+	struct refusal refusal = {};
+	if (!ladder_origin(call, &api->gate, &refusal)) {
+		call_refuse(call, (struct slice){}, &refusal);
+		return;
+	}
+	if (slice_is(call->path, "/mcp")) {
+		mcp_call(api, call);
+	} else if (slice_is(call->path, "/healthz")) {
+		health_live(call);
+	} else if (slice_is(call->path, "/readyz")) {
+		health_ready(api, call);
+	} else {
+		refusal_set(&refusal, 404, RPC_METHOD_NOT_FOUND,
+			    "No such path; the MCP endpoint is /mcp");
+		call_refuse(call, (struct slice){}, &refusal);
+	}
+}
+
+/* --- Catalog ---------------------------------------------------------------------------------- */
+
+static void read_catalog(struct api *api);
+
+static void resume(struct request *waiting, enum hf_code code, const struct hf_err *err)
+{
+	while (waiting) {
+		struct request *request = waiting;
+		waiting = request->next_waiting;
+		request->looked_again = true;
+		if (code != HF_OK)
+			request_unavailable(request, code, err, "no");
+		else
+			request->go_on(request);
+	}
+}
+
+static void on_catalog(void *ctx, enum hf_code code, int64_t number, const struct store_tool *tools,
+		       size_t count, const struct hf_err *err)
+{
+	struct api *api = ctx;
+	struct request *waiting = api->waiting;
+	api->waiting = nullptr;
+	api->reading_catalog = false;
+	if (code == HF_OK && number != catalog_number(api->catalog)) {
+		catalog_replace(api->catalog, number, tools, count);
+		log_info("tools read", "catalog", LOG_INT(number), "tools", LOG_INT(count),
+			 nullptr);
+	}
+	resume(waiting, code, err); /* none of them waits again */
+	hf_assert(!api->waiting);
+
+	api->waiting = api->waiting_next;
+	api->waiting_next = nullptr;
+	if (api->waiting && api->closing) {
+		waiting = api->waiting;
+		api->waiting = nullptr;
+		resume(waiting, HF_CANCELLED, nullptr);
+	} else if (api->waiting) {
+		read_catalog(api);
+	}
+}
+
+static void read_catalog(struct api *api)
+{
+	if (api->reading_catalog || api->closing)
+		return;
+	api->reading_catalog = true;
+	store_catalog(api->store, catalog_number(api->catalog), on_catalog, api);
+}
+
+void api_look_again(struct api *api, struct request *request,
+		    void (*go_on)(struct request *request))
+{
+	request->go_on = go_on;
+	if (api->closing) {
+		request_unavailable(request, HF_CANCELLED, nullptr, "no");
+		return;
+	}
+	/* A reading that is on its way may have begun before the tool was applied. */
+	struct request **list = api->reading_catalog ? &api->waiting_next : &api->waiting;
+	request->next_waiting = *list;
+	*list = request;
+	read_catalog(api);
+}
+
+static void on_refresh(struct ev_loop *, ev_timer *timer, int)
+{
+	read_catalog(container_of(timer, struct api, refresh));
+}
+
+/* --- Draining --------------------------------------------------------------------------------- */
+
+static void on_drain(struct ev_loop *loop, ev_timer *timer, int)
+{
+	struct api *api = container_of(timer, struct api, drain);
+	size_t connections = listener_connections(api->listener);
+	if (connections == 0) {
+		ev_break(loop, EVBREAK_ALL);
+	} else if (clock_boot_ms() >= api->drain_until_ms) {
+		log_warn("drained no further", "connections", LOG_INT(connections), nullptr);
+		ev_break(loop, EVBREAK_ALL);
+	}
+}
+
+static void drain(struct api *api)
+{
+	if (api->draining) { /* asked twice: at once */
+		ev_break(api->loop, EVBREAK_ALL);
+		return;
+	}
+	log_info("draining", "connections", LOG_INT(listener_connections(api->listener)), nullptr);
+	api->draining = true;
+	api->drain_until_ms = clock_boot_ms() + api->config->drain_ms;
+	listener_drain(api->listener);
+	ev_timer_start(api->loop, &api->drain);
+}
+
+static void on_terminate(struct ev_loop *, ev_signal *watcher, int)
+{
+	drain(container_of(watcher, struct api, terminate));
+}
+
+static void on_interrupt(struct ev_loop *, ev_signal *watcher, int)
+{
+	drain(container_of(watcher, struct api, interrupt));
+}
+
+/* --- Start and stop --------------------------------------------------------------------------- */
+
+static bool is_loopback(const char *listen)
+{
+	static const char *const hosts[] = { "localhost:", "[::1]:" };
+	for (size_t i = 0; i < countof(hosts); i++)
+		if (strncasecmp(listen, hosts[i], strlen(hosts[i])) == 0)
+			return true;
+	/* 127.0.0.0/8, spelt as an address: "127.example.org:80" is a name. */
+	size_t host_len = strcspn(listen, ":");
+	return strncmp(listen, "127.", 4) == 0 && strspn(listen, "0123456789.") == host_len;
+}
+
+static enum hf_code check_config(const struct config *config, struct hf_err *err)
+{
+	if (config->insecure_dev && config->tokens_file)
+		return hf_fail(err, HF_INVALID,
+			       "--insecure-dev and --tokens-file exclude each other");
+	if (config->insecure_dev && !is_loopback(config->listen))
+		return hf_fail(err, HF_INVALID, "--insecure-dev is for loopback only, not for %s",
+			       config->listen);
+	if (!config->insecure_dev && !config->tokens_file)
+		return hf_fail(err, HF_INVALID,
+			       "callers cannot be told apart: give --tokens-file FILE, or "
+			       "--insecure-dev on loopback");
+	if (!config->keys_file)
+		return hf_fail(err, HF_INVALID, "give --keys-file FILE");
+	if (!config->api_dsn && !config->dsn)
+		return hf_fail(err, HF_INVALID, "give HOLDFAST_API_DSN or HOLDFAST_DSN");
+	return HF_OK;
+}
+
+static enum hf_code load_key_version(const char *path, int *version, struct hf_err *err)
+{
+	struct keyring *keyring = nullptr;
+	hf_try(keyring_load(path, &keyring, err));
+	*version = keyring_current(keyring);
+	keyring_free(keyring);
+	return HF_OK;
+}
+
+static enum hf_code open_store(struct api *api, struct hf_err *err)
+{
+	if (api->config->api_dsn) {
+		api->store = store_open(api->loop, STORE_API, api->config->api_dsn);
+		return HF_OK;
+	}
+	char *dsn = nullptr;
+	hf_try(config_role_dsn(api->config->dsn, "holdfast_api", &dsn, err));
+	api->store = store_open(api->loop, STORE_API, dsn);
+	free(dsn);
+	return HF_OK;
+}
+
+static enum hf_code open_listener(struct api *api, struct hf_err *err)
+{
+	const struct config *config = api->config;
+	const struct listener_limits limits = {
+		.connections_max = (size_t)config->connections_max,
+		.connections_per_address_max = (size_t)config->connections_per_address_max,
+		.header_bytes_max = (size_t)config->header_bytes_max,
+		.body_bytes_max = (size_t)config->body_bytes_max,
+		.header_timeout_ms = config->header_timeout_ms,
+		.body_timeout_ms = config->body_timeout_ms,
+		.idle_timeout_ms = config->idle_timeout_ms,
+		.write_timeout_ms = config->write_timeout_ms,
+	};
+	return listener_open(api->loop, config->listen, &limits, on_call, api, &api->listener, err);
+}
+
+static enum hf_code api_open(struct api *api, struct hf_err *err)
+{
+	const struct config *config = api->config;
+	hf_try(auth_open(config->tokens_file, config->insecure_dev, &api->auth, err));
+	hf_try(load_key_version(config->keys_file, &api->key_version, err));
+	hf_try(open_store(api, err));
+	hf_try(open_listener(api, err));
+
+	ev_timer_init(&api->refresh, on_refresh, 0, CATALOG_REFRESH_S);
+	ev_timer_start(api->loop, &api->refresh);
+	ev_timer_init(&api->drain, on_drain, DRAIN_LOOK_S, DRAIN_LOOK_S);
+	ev_signal_init(&api->terminate, on_terminate, SIGTERM);
+	ev_signal_start(api->loop, &api->terminate);
+	ev_signal_init(&api->interrupt, on_interrupt, SIGINT);
+	ev_signal_start(api->loop, &api->interrupt);
+	return HF_OK;
+}
+
+/* Safe on a half-opened one. The store first: what waits for it is answered while its connection
+ * still stands. */
+static void api_close(struct api *api)
+{
+	api->closing = true;
+	if (api->store)
+		store_close(api->store);
+	if (api->listener)
+		listener_close(api->listener);
+	ev_timer_stop(api->loop, &api->refresh);
+	ev_timer_stop(api->loop, &api->drain);
+	ev_signal_stop(api->loop, &api->terminate);
+	ev_signal_stop(api->loop, &api->interrupt);
+	api->catalog = catalog_free(api->catalog);
+	auth_close(api->auth);
+}
+
+int api_run(const struct config *config)
+{
+	struct hf_err err = {};
+	if (check_config(config, &err) != HF_OK) {
+		log_error("not started", "error", err.text, nullptr);
+		return EXIT_USAGE;
+	}
+
+	signal(SIGPIPE, SIG_IGN);
+	struct api api = {
+		.config = config,
+		.gate = { config->allowed_hosts, config->allowed_origins },
+		.loop = ev_default_loop(EVFLAG_AUTO),
+		.catalog = catalog_new(),
+	};
+	enum hf_code code = api_open(&api, &err);
+	if (code == HF_OK) {
+		if (config->insecure_dev)
+			log_warn("INSECURE: whoever reaches this port is whoever they say they are",
+				 "listen", config->listen, nullptr);
+		log_info("listening", "address", listener_address(api.listener), nullptr);
+		ev_run(api.loop, 0);
+		log_info("stopped", nullptr);
+	} else {
+		log_error("not started", "error", err.text, nullptr);
+	}
+	api_close(&api);
+	return code == HF_OK ? EXIT_DONE : EXIT_FAILED;
+}

@@ -1,0 +1,47 @@
+/* api.h - the API process: one loop, one listener, one store, and what all requests share. It holds
+ * nothing that a restart would lose. */
+#pragma once
+
+#include <ev.h>
+#include <stdint.h>
+
+#include "api/ladder.h"
+
+struct auth;
+struct call;
+struct catalog;
+struct config;
+struct listener;
+struct request;
+struct store;
+
+struct api {
+	const struct config *config;
+	struct gate gate;
+	struct auth *auth;
+	struct catalog *catalog;
+	struct store *store;
+	int key_version; /* for new tasks */
+	bool draining;
+	/* private */
+	struct ev_loop *loop;
+	struct listener *listener;
+	ev_timer refresh, drain;
+	ev_signal terminate, interrupt;
+	int64_t drain_until_ms; /* on the boot clock */
+	bool closing;           /* the store is being closed: nothing new is asked of it */
+	bool reading_catalog;
+	struct request *waiting;      /* for the catalog that is being read */
+	struct request *waiting_next; /* came while it was read: for the one after */
+};
+
+/* Serves until SIGTERM or SIGINT, then drains. Returns an exit code (runtime/command.h). */
+int api_run(const struct config *config);
+
+/* Reads the catalog once more and then calls `go_on`; ends the request where the store is away. */
+void api_look_again(struct api *api, struct request *request,
+		    void (*go_on)(struct request *request));
+
+/* health.c: GET /healthz (the process runs) and GET /readyz (send it requests). */
+void health_live(struct call *call);
+void health_ready(const struct api *api, struct call *call);

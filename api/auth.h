@@ -1,0 +1,42 @@
+/* auth.h - bearer token to principal. Tokens are known by their SHA-256 only, from a file; with
+ * --insecure-dev (loopback only, api.c refuses it elsewhere) the token is the user's name. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api/call.h"
+#include "runtime/err.h"
+
+constexpr size_t AUTH_TOKEN_LEN_MAX = 4'096;
+constexpr size_t AUTH_NAME_LEN_MAX = 255;     /* of a subject or tenant */
+constexpr size_t AUTH_TOKENS_MAX = 10'000;    /* in the file */
+constexpr size_t AUTH_PRINCIPALS_MAX = 4'096; /* remembered; the longest idle make room */
+
+/* Who asks. Lives at least until auth_release. */
+struct principal {
+	char *issuer, *subject, *tenant;
+	int64_t owner;    /* the store's number; 0: not asked for yet, written by api.c */
+	unsigned accepts; /* accepts in flight in this process, counted by tools.c */
+	/* private */
+	unsigned pins;
+	struct principal *next;
+};
+
+struct auth;
+
+/* One of the two: a tokens file, or `insecure_dev`. HF_INVALID: the text is "<file>:<line>: …". */
+enum hf_code auth_open(const char *tokens_file, bool insecure_dev, struct auth **out,
+		       struct hf_err *err);
+void auth_close(struct auth *auth); /* takes nullptr */
+
+enum auth_answer {
+	AUTH_KNOWN,     /* `principal` is set and pinned: auth_release it */
+	AUTH_MISSING,   /* no bearer token came */
+	AUTH_MALFORMED, /* two, or no token at all by its spelling */
+	AUTH_UNKNOWN,
+	AUTH_FULL, /* AUTH_PRINCIPALS_MAX are busy: later */
+};
+enum auth_answer auth_check(struct auth *auth, const struct call *call,
+			    struct principal **principal);
+void auth_release(struct principal *principal); /* takes nullptr */

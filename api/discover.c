@@ -1,0 +1,40 @@
+/* discover.c - server/discover: what a client may do here (A9). The Tasks extension is advertised
+ * as exactly {}: a real client takes any member in it for "no tasks" (T1.3). What is ours stands
+ * under our own extension. */
+#include "api/catalog.h"
+#include "api/effect_id.h"
+#include "api/mcp.h"
+#include "api/result.h"
+#include "runtime/base.h"
+#include "runtime/json.h"
+
+static constexpr int64_t CACHE_TTL_MS = 60'000;
+
+static constexpr char INSTRUCTIONS[] =
+    "Tools here run as durable tasks. Give each new piece of work its own effect_id and send the "
+    "same effect_id again to repeat a call: the first task and its result come back, and nothing "
+    "is done twice.";
+
+void mcp_discover(struct request *request)
+{
+	const struct catalog *catalog = request->api->catalog;
+	hf_cleanup(buf) struct buf result = {};
+	buf_add_text(&result, "{\"resultType\":\"complete\",\"supportedVersions\":[\"" MCP_REVISION
+			      "\"],\"capabilities\":{\"tools\":{},\"extensions\":{\"" MCP_TASKS
+			      "\":{},\"dev.holdfast/effects\":{");
+	buf_add_format(&result, "\"retentionMs\":%lld,\"tombstoneMs\":%lld,\"carriers\":[",
+		       (long long)catalog_result_ttl_ms(catalog),
+		       (long long)catalog_tombstone_ttl_ms(catalog));
+	for (int i = 0; i < EFFECT_CARRIERS; i++) {
+		if (i > 0)
+			buf_add_byte(&result, ',');
+		json_string_encode(slice_of(effect_carrier_name((enum effect_carrier)i)), &result);
+	}
+	buf_add_text(&result, "]}}},\"instructions\":");
+	json_string_encode(slice_of(INSTRUCTIONS), &result);
+	buf_add_format(&result, ",\"ttlMs\":%lld,\"cacheScope\":\"public\",\"_meta\":{",
+		       (long long)CACHE_TTL_MS);
+	result_add_server_info(&result);
+	buf_add_text(&result, "}}");
+	request_reply(request, buf_slice(&result));
+}

@@ -1,0 +1,51 @@
+/* effect_id.h - where a call carries its effect ID, in which order, and in which form (design §2,
+ * "Names and codes on the wire"). A pure function of the request. */
+#pragma once
+
+#include "api/call.h"
+#include "runtime/arena.h"
+#include "runtime/buf.h"
+#include "runtime/slice.h"
+
+constexpr size_t EFFECT_ID_LEN_MAX = 255;
+constexpr size_t EFFECT_ID_MINTED_LEN = 36; /* a version 4 UUID */
+
+/* In the order of reading. */
+enum effect_carrier {
+	EFFECT_CARRIER_PARAM,    /* params.idempotencyKey */
+	EFFECT_CARRIER_META,     /* params._meta["dev.holdfast/effect-id"] */
+	EFFECT_CARRIER_ARGUMENT, /* params.arguments.effect_id */
+	EFFECT_CARRIER_HEADER,   /* Idempotency-Key */
+};
+constexpr int EFFECT_CARRIERS = EFFECT_CARRIER_HEADER + 1;
+
+/* As it is published and named in errors: "params.idempotencyKey", …. */
+const char *effect_carrier_name(enum effect_carrier carrier);
+
+enum effect_answer {
+	EFFECT_FOUND,
+	EFFECT_ABSENT,
+	EFFECT_INVALID,   /* `carrier` holds something that is no effect ID */
+	EFFECT_AMBIGUOUS, /* two carriers differ; `carrier` is the second */
+};
+
+struct effect_id {
+	struct slice text;           /* EFFECT_FOUND: in the arena, terminated */
+	enum effect_carrier carrier; /* the first that holds it, or the one at fault */
+	bool in_arguments;           /* the argument holds it, perhaps among others */
+};
+
+/* `params` and `arguments` are objects, or empty. */
+enum effect_answer effect_id_read(const struct call *call, struct slice params,
+				  struct slice arguments, struct arena *arena,
+				  struct effect_id *out);
+
+/* 1 to 255 visible ASCII characters without space. */
+bool effect_id_valid(struct slice text);
+
+/* A new one; `text` has room for EFFECT_ID_MINTED_LEN + 1. Returns `text`. */
+char *effect_id_mint(char *text);
+
+/* The arguments (an object, or empty) with `effect_id` as a member, for the schema check; as they
+ * are where they have one. */
+void effect_id_merge(struct slice arguments, struct slice effect_id, struct buf *out);

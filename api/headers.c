@@ -1,0 +1,346 @@
+/* headers.c - see headers.h. Called by mcp.c before anything is read from the body, and by tools.c
+ * once the tool is known. */
+#include "api/headers.h"
+
+#include <stdint.h>
+#include <string.h>
+#include <strings.h>
+
+#include "runtime/base.h"
+#include "runtime/json.h"
+
+bool slice_is_nocase(struct slice a, struct slice b)
+{
+	return a.len == b.len && (a.len == 0 || strncasecmp(a.data, b.data, a.len) == 0);
+}
+
+static struct slice trim(struct slice text)
+{
+	while (text.len && (text.data[0] == ' ' || text.data[0] == '\t')) {
+		text.data++;
+		text.len--;
+	}
+	while (text.len && (text.data[text.len - 1] == ' ' || text.data[text.len - 1] == '\t'))
+		text.len--;
+	return text;
+}
+
+/* The next piece up to `mark`, trimmed, with quoted strings skipped; false at the end. */
+static bool next_piece(struct slice *rest, char mark, struct slice *piece)
+{
+	if (!rest->data)
+		return false;
+
+	bool quoted = false;
+	size_t at = 0;
+	for (; at < rest->len && (quoted || rest->data[at] != mark); at++) {
+		if (rest->data[at] == '"')
+			quoted = !quoted;
+		else if (quoted && rest->data[at] == '\\')
+			at++;
+	}
+	at = at < rest->len ? at : rest->len;
+	*piece = trim((struct slice){ rest->data, at });
+	*rest = at < rest->len ? (struct slice){ rest->data + at + 1, rest->len - at - 1 }
+			       : (struct slice){};
+	return true;
+}
+
+bool header_is_json(struct slice content_type)
+{
+	struct slice type;
+	return next_piece(&content_type, ';', &type) &&
+	       slice_is_nocase(type, slice_of("application/json"));
+}
+
+/* How closely a media range names JSON: 0 not at all, 3 exactly. */
+static int closeness(struct slice range)
+{
+	static const char *const ranges[] = { "*/*", "application/*", "application/json" };
+	for (int i = 0; i < (int)countof(ranges); i++)
+		if (slice_is_nocase(range, slice_of(ranges[i])))
+			return i + 1;
+	return 0;
+}
+
+/* q=0, q=0., q=0.000: not acceptable. */
+static bool is_zero_weight(struct slice parameter)
+{
+	if (parameter.len < 3 || strncasecmp(parameter.data, "q=", 2) != 0)
+		return false;
+	for (size_t i = 2; i < parameter.len; i++)
+		if (parameter.data[i] != '0' && parameter.data[i] != '.')
+			return false;
+	return true;
+}
+
+struct accept {
+	int closest;
+	bool wanted;
+};
+
+static void read_range(struct slice piece, struct accept *accept)
+{
+	struct slice range, parameter;
+	if (!next_piece(&piece, ';', &range))
+		return;
+	int close = closeness(range);
+	if (close == 0 || close < accept->closest)
+		return;
+
+	bool wanted = true;
+	while (next_piece(&piece, ';', &parameter))
+		wanted = wanted && !is_zero_weight(parameter);
+	accept->wanted = wanted || (close == accept->closest && accept->wanted);
+	accept->closest = close;
+}
+
+bool header_accepts_json(const struct call *call)
+{
+	struct accept accept = {};
+	bool present = false;
+	for (size_t i = 0; i < call->headers_count; i++) {
+		struct slice rest = call->headers[i].value, piece;
+		if (!slice_is_nocase(call->headers[i].name, slice_of("accept")))
+			continue;
+		present = present || rest.len > 0;
+		while (next_piece(&rest, ',', &piece))
+			read_range(piece, &accept);
+	}
+	return !present || accept.wanted;
+}
+
+static bool host_name(struct slice host, struct slice *name)
+{
+	const char *end =
+	    host.len && host.data[0] == '[' ? memchr(host.data, ']', host.len) : nullptr;
+	const char *colon = end ? end + 1 : host.len ? memchr(host.data, ':', host.len) : nullptr;
+	size_t len = colon ? (size_t)(colon - host.data) : host.len;
+	for (size_t i = len; i < host.len; i++) {
+		bool fits =
+		    i == len ? host.data[i] == ':' : host.data[i] >= '0' && host.data[i] <= '9';
+		if (!fits)
+			return false;
+	}
+	*name = (struct slice){ host.data, len };
+	return len > 0;
+}
+
+static bool host_listed(struct slice host, const char *allowed, bool wildcard)
+{
+	struct slice name, rest = slice_of(allowed), piece;
+	if (!host_name(host, &name))
+		return false;
+	while (next_piece(&rest, ',', &piece))
+		if (slice_is(piece, "*") ? wildcard : slice_is_nocase(piece, name))
+			return true;
+	return false;
+}
+
+bool header_host_allowed(struct slice host, const char *allowed)
+{
+	return host_listed(host, allowed, true);
+}
+
+static bool is_own_origin(struct slice origin, struct slice host)
+{
+	static const char *const schemes[] = { "http://", "https://" };
+	for (size_t i = 0; i < countof(schemes); i++) {
+		size_t len = strlen(schemes[i]);
+		if (origin.len == len + host.len && memcmp(origin.data, schemes[i], len) == 0 &&
+		    slice_is_nocase((struct slice){ origin.data + len, host.len }, host))
+			return true;
+	}
+	return false;
+}
+
+bool header_origin_allowed(struct slice origin, const char *allowed, struct slice host,
+			   const char *allowed_hosts)
+{
+	struct slice rest = slice_of(allowed), piece;
+	while (next_piece(&rest, ',', &piece))
+		if (piece.len && (slice_equal(piece, origin) || slice_is(piece, "*")))
+			return true;
+	return host.len && is_own_origin(origin, host) && host_listed(host, allowed_hosts, false);
+}
+
+static int base64_value(char digit)
+{
+	if (digit >= 'A' && digit <= 'Z')
+		return digit - 'A';
+	if (digit >= 'a' && digit <= 'z')
+		return digit - 'a' + 26;
+	if (digit >= '0' && digit <= '9')
+		return digit - '0' + 52;
+	return digit == '+' ? 62 : digit == '/' ? 63 : -1;
+}
+
+/* Padded, without any other byte, and with zero bits behind the last: one spelling a value. */
+static bool base64_decode(struct slice text, struct arena *arena, struct slice *out)
+{
+	if (text.len % 4 != 0)
+		return false;
+	size_t pad = 0;
+	while (pad < 2 && pad < text.len && text.data[text.len - 1 - pad] == '=')
+		pad++;
+
+	char *bytes = arena_alloc(arena, text.len / 4 * 3 + 1);
+	size_t len = 0;
+	uint32_t bits = 0;
+	unsigned count = 0;
+	for (size_t i = 0; i < text.len - pad; i++) {
+		int value = base64_value(text.data[i]);
+		if (value < 0)
+			return false;
+		bits = bits << 6 | (uint32_t)value;
+		count += 6;
+		if (count < 8)
+			continue;
+		count -= 8;
+		bytes[len++] = (char)(bits >> count & 0xff);
+		bits &= (1u << count) - 1;
+	}
+	if (bits != 0)
+		return false;
+	*out = (struct slice){ bytes, len };
+	return true;
+}
+
+bool header_decode(struct slice value, struct arena *arena, struct slice *out)
+{
+	static constexpr char PREFIX[] = "=?base64?", SUFFIX[] = "?=";
+	static constexpr size_t prefix_len = sizeof PREFIX - 1, suffix_len = sizeof SUFFIX - 1;
+
+	for (size_t i = 0; i < value.len; i++) {
+		unsigned char byte = (unsigned char)value.data[i];
+		if (byte != '\t' && (byte < ' ' || byte > '~'))
+			return false;
+	}
+	if (value.len < prefix_len + suffix_len || memcmp(value.data, PREFIX, prefix_len) != 0 ||
+	    memcmp(value.data + value.len - suffix_len, SUFFIX, suffix_len) != 0) {
+		*out = value;
+		return true;
+	}
+	struct slice text = { value.data + prefix_len, value.len - prefix_len - suffix_len };
+	return base64_decode(text, arena, out);
+}
+
+/* -?digits(.0+)?, as a client may spell an integer in a header. */
+static bool is_plain_integer(struct slice text)
+{
+	size_t at = text.len && text.data[0] == '-', digits = 0;
+	for (; at < text.len && text.data[at] >= '0' && text.data[at] <= '9'; at++)
+		digits++;
+	if (digits == 0 || digits > 20 || (digits > 1 && text.data[at - digits] == '0'))
+		return false;
+	if (at == text.len)
+		return true;
+	if (text.data[at++] != '.' || at == text.len)
+		return false;
+	while (at < text.len && text.data[at] == '0')
+		at++;
+	return at == text.len;
+}
+
+static bool param_equal(struct slice argument, struct slice header)
+{
+	switch (json_type_of(argument)) {
+	case JSON_STRING: {
+		hf_cleanup(buf) struct buf text = {};
+		json_string_decode(argument, &text);
+		return slice_equal(buf_slice(&text), header);
+	}
+	case JSON_NUMBER:
+		return is_plain_integer(header) && json_number_compare(argument, header) == 0;
+	case JSON_TRUE:
+		return slice_is(header, "true");
+	case JSON_FALSE:
+		return slice_is(header, "false");
+	case JSON_NULL:
+	case JSON_ARRAY:
+	case JSON_OBJECT:
+		break;
+	}
+	return true; /* no header form: the schema check says what is wrong with it */
+}
+
+struct param_walk {
+	const struct call *call;
+	struct arena *arena;
+};
+
+static const char *param_fault(const struct param_walk *walk, struct slice mark,
+			       struct slice argument)
+{
+	hf_cleanup(buf) struct buf text = {};
+	json_string_decode(mark, &text);
+	const char *name = arena_format(walk->arena, "Mcp-Param-%.*s", (int)text.len, text.data);
+
+	struct slice value, decoded;
+	size_t count = 0;
+	bool given = argument.len && json_type_of(argument) != JSON_NULL;
+	if (!call_header(walk->call, name, &value, &count))
+		return given ? arena_format(walk->arena, "Header %s is missing", name) : nullptr;
+	if (count != 1)
+		return arena_format(walk->arena, "Header %s stands twice", name);
+	if (!given)
+		return arena_format(walk->arena, "Header %s has no argument in the body", name);
+	if (!header_decode(value, walk->arena, &decoded))
+		return arena_format(walk->arena, "Header %s cannot be decoded", name);
+	if (!param_equal(argument, decoded))
+		return arena_format(walk->arena, "Header %s differs from the body", name);
+	return nullptr;
+}
+
+/* Recursion is bounded: the schema was scanned, so it is at most JSON_DEPTH_MAX deep. */
+static const char *walk_schema(const struct param_walk *walk, struct slice schema,
+			       struct slice value)
+{
+	struct slice properties, name, property;
+	if (!json_member(schema, "properties", &properties) ||
+	    json_type_of(properties) != JSON_OBJECT)
+		return nullptr;
+
+	for (size_t at = 0; json_object_next(properties, &at, &name, &property);) {
+		hf_cleanup(buf) struct buf text = {};
+		json_string_decode(name, &text);
+		struct slice mark, argument = {};
+		if (!text.len || !value.len || !json_member(value, text.data, &argument))
+			argument = (struct slice){};
+		const char *fault = nullptr;
+		if (json_member(property, "x-mcp-header", &mark) &&
+		    json_type_of(mark) == JSON_STRING)
+			fault = param_fault(walk, mark, argument);
+		if (!fault)
+			fault = walk_schema(walk, property, argument);
+		if (fault)
+			return fault;
+	}
+	return nullptr;
+}
+
+const char *header_params_fault(const struct call *call, struct slice input_schema,
+				struct slice arguments, struct arena *arena)
+{
+	struct param_walk walk = { call, arena };
+	return walk_schema(&walk, input_schema, arguments);
+}
+
+bool header_is_traceparent(struct slice text)
+{
+	static constexpr char FORM[] = "00-hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh-hhhhhhhhhhhhhhhh-hh";
+	static constexpr size_t TRACE_AT = 3, TRACE_LEN = 32, SPAN_AT = 36, SPAN_LEN = 16;
+	if (text.len != sizeof FORM - 1)
+		return false;
+
+	bool trace = false, span = false; /* all zero is none */
+	for (size_t i = 0; i < text.len; i++) {
+		char byte = text.data[i];
+		bool hex = (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'f');
+		if (FORM[i] == 'h' ? !hex : byte != FORM[i])
+			return false;
+		trace = trace || (i >= TRACE_AT && i < TRACE_AT + TRACE_LEN && byte != '0');
+		span = span || (i >= SPAN_AT && i < SPAN_AT + SPAN_LEN && byte != '0');
+	}
+	return trace && span;
+}

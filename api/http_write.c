@@ -1,0 +1,93 @@
+/* http_write.c - see http_write.h. Texts that come from a caller never become header lines here;
+ * `extra` is our own and is checked to be whole lines. */
+#include "api/http_write.h"
+
+#include <string.h>
+
+#include "runtime/base.h"
+
+static const char *reason_of(int status)
+{
+	static const struct {
+		int status;
+		const char *reason;
+	} reasons[] = {
+		{ 200, "OK" },
+		{ 201, "Created" },
+		{ 202, "Accepted" },
+		{ 204, "No Content" },
+		{ 304, "Not Modified" },
+		{ 400, "Bad Request" },
+		{ 401, "Unauthorized" },
+		{ 403, "Forbidden" },
+		{ 404, "Not Found" },
+		{ 405, "Method Not Allowed" },
+		{ 406, "Not Acceptable" },
+		{ 408, "Request Timeout" },
+		{ 409, "Conflict" },
+		{ 413, "Content Too Large" },
+		{ 414, "URI Too Long" },
+		{ 415, "Unsupported Media Type" },
+		{ 417, "Expectation Failed" },
+		{ 429, "Too Many Requests" },
+		{ 431, "Request Header Fields Too Large" },
+		{ 500, "Internal Server Error" },
+		{ 501, "Not Implemented" },
+		{ 503, "Service Unavailable" },
+		{ 505, "HTTP Version Not Supported" },
+	};
+	for (size_t i = 0; i < countof(reasons); i++)
+		if (reasons[i].status == status)
+			return reasons[i].reason;
+	return "Other";
+}
+
+static bool is_whole_lines(const char *lines)
+{
+	size_t len = strlen(lines);
+	return len > 2 && strcmp(lines + len - 2, "\r\n") == 0 && !strstr(lines, "\r\n\r\n");
+}
+
+void http_write_reply(struct buf *out, const struct reply *reply, bool close, bool head)
+{
+	hf_assert(reply->status >= 200);
+	hf_assert(reply->status <= 599);
+	hf_assert(reply->content_type || reply->body.len == 0);
+	hf_assert(!reply->extra || reply->extra[0] == '\0' || is_whole_lines(reply->extra));
+	bool bodyless = reply->status == 204 || reply->status == 304;
+	hf_assert(!bodyless || reply->body.len == 0);
+
+	buf_add_format(out, "HTTP/1.1 %d %s\r\n", reply->status, reason_of(reply->status));
+	if (reply->content_type)
+		buf_add_format(out, "Content-Type: %s\r\n", reply->content_type);
+	if (!bodyless)
+		buf_add_format(out, "Content-Length: %zu\r\n", reply->body.len);
+	buf_add_text(out, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n");
+	if (close)
+		buf_add_text(out, "Connection: close\r\n");
+	if (reply->extra)
+		buf_add_text(out, reply->extra);
+	buf_add_text(out, "\r\n");
+	if (!head)
+		buf_add_slice(out, reply->body);
+}
+
+void http_write_refusal(struct buf *out, struct http_refusal refusal)
+{
+	hf_cleanup(buf) struct buf body = {};
+	/* The texts are ours: no quotes, no controls. */
+	buf_add_format(&body, "{\"status\":%d,\"error\":\"%s\",\"executed\":\"no\"}\n",
+		       refusal.status, refusal.text);
+	struct reply reply = {
+		.status = refusal.status,
+		.content_type = "application/json",
+		.body = buf_slice(&body),
+		.extra = refusal.status == 503 ? "Retry-After: 1\r\n" : nullptr,
+	};
+	http_write_reply(out, &reply, true, false);
+}
+
+void http_write_continue(struct buf *out)
+{
+	buf_add_text(out, "HTTP/1.1 100 Continue\r\n\r\n");
+}

@@ -1,0 +1,14 @@
+/* http_write.h - answers as HTTP/1.1 bytes. conn.c queues what these append. */
+#pragma once
+
+#include "api/call.h"
+#include "api/http.h"
+#include "runtime/buf.h"
+
+/* Every answer has Content-Length (but 204 and 304), X-Content-Type-Options and Cache-Control:
+ * no-store. `close` adds "Connection: close"; `head` leaves the body out. */
+void http_write_reply(struct buf *out, const struct reply *reply, bool close, bool head);
+/* The answer to a refused request: a small JSON body that says nothing was executed; closes. */
+void http_write_refusal(struct buf *out, struct http_refusal refusal);
+/* "100 Continue". */
+void http_write_continue(struct buf *out);

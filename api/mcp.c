@@ -1,0 +1,204 @@
+/* mcp.c - see mcp.h. Called by api.c for each POST to the endpoint. The order of what stands here
+ * is the order of protocol page A7: Host and Origin, verb, media types, (body size: conn.c), token,
+ * JSON, envelope, then ladder.c. */
+#include "api/mcp.h"
+
+#include "runtime/arena.h"
+#include "runtime/base.h"
+#include "runtime/log.h"
+#include "runtime/store.h"
+
+static constexpr char RETRY_AFTER[] = "Retry-After: 1\r\n";
+
+static void (*const handlers[])(struct request *request) = {
+#define METHOD(id, name, name_param, name_required, needs_tasks, handler) mcp_##handler,
+#include "api/methods.def"
+#undef METHOD
+};
+static_assert(countof(handlers) == METHODS_COUNT);
+
+static void reply_json(struct call *call, int status, struct slice body, const char *extra)
+{
+	call_reply(call, &(struct reply){
+			     .status = status,
+			     .content_type = "application/json",
+			     .body = body,
+			     .extra = extra,
+			 });
+}
+
+void call_refuse(struct call *call, struct slice id, const struct refusal *refusal)
+{
+	hf_cleanup(buf) struct buf body = {};
+	rpc_error(id, refusal->code, refusal->message, refusal->data, &body);
+	reply_json(call, refusal->status, buf_slice(&body), refusal->extra);
+}
+
+static struct call *request_end(struct request *request)
+{
+	auth_release(request->principal);
+	request->principal = nullptr;
+	return request->call;
+}
+
+void request_reply(struct request *request, struct slice result)
+{
+	hf_cleanup(buf) struct buf body = {};
+	rpc_begin(request->rpc.id, &body);
+	buf_add_slice(&body, result);
+	rpc_end(&body);
+	reply_json(request_end(request), 200, buf_slice(&body), nullptr);
+}
+
+void request_refuse(struct request *request, const struct refusal *refusal)
+{
+	struct slice id = request->rpc.id;
+	call_refuse(request_end(request), id, refusal);
+}
+
+void request_refuse_params(struct request *request, const char *message, struct slice data)
+{
+	request_refuse(request, &(struct refusal){
+				    .status = 200,
+				    .code = RPC_INVALID_PARAMS,
+				    .message = message,
+				    .data = data,
+				});
+}
+
+/* Whether the same call may do later. */
+static bool is_passing(enum hf_code code)
+{
+	return code == HF_LIMIT || code == HF_BUSY || code == HF_CANCELLED || code == HF_TIMEOUT ||
+	       code == HF_DB || code == HF_NET;
+}
+
+void request_unavailable(struct request *request, enum hf_code code, const struct hf_err *err,
+			 const char *executed)
+{
+	hf_assert(code != HF_OK);
+
+	bool passing = is_passing(code);
+	log_write(passing ? LOG_WARN : LOG_ERROR, "request not served", "method",
+		  method_name(request->top.method), "code", hf_code_name(code), "error",
+		  err ? err->text : nullptr, nullptr);
+	request_refuse(request,
+		       &(struct refusal){
+			   .status = passing ? 503 : 200,
+			   .code = RPC_INTERNAL,
+			   .message = passing ? "The service is busy or its store is away; try "
+						"again shortly"
+					      : "Internal error",
+			   .data = executed
+				       ? slice_of(arena_format(request->call->arena,
+							       "{\"executed\":\"%s\"}", executed))
+				       : (struct slice){},
+			   .extra = passing ? RETRY_AFTER : nullptr,
+		       });
+}
+
+static void on_owner(void *ctx, enum hf_code code, int64_t owner, const struct hf_err *err)
+{
+	struct request *request = ctx;
+	if (code != HF_OK) {
+		request_unavailable(request, code, err, "no");
+		return;
+	}
+	hf_assert(owner != 0);
+
+	request->principal->owner = owner;
+	request->go_on(request);
+}
+
+void request_with_owner(struct request *request, void (*go_on)(struct request *request))
+{
+	struct principal *principal = request->principal;
+	if (principal->owner != 0) {
+		go_on(request);
+		return;
+	}
+	request->go_on = go_on;
+	store_principal(request->api->store, slice_of(principal->issuer),
+			slice_of(principal->subject), slice_of(principal->tenant), on_owner,
+			request);
+}
+
+static void refuse_token(struct call *call, enum auth_answer answer)
+{
+	struct refusal refusal = {};
+	const char *reason = "no token";
+	switch (answer) {
+	case AUTH_KNOWN:
+	case AUTH_MISSING:
+		refusal_set(&refusal, 401, RPC_INVALID_REQUEST, "A bearer token is needed");
+		refusal.extra = "WWW-Authenticate: Bearer\r\n";
+		break;
+	case AUTH_MALFORMED:
+		reason = "malformed";
+		refusal_set(&refusal, 400, RPC_INVALID_REQUEST, "Authorization is malformed");
+		refusal.extra = "WWW-Authenticate: Bearer error=\"invalid_request\"\r\n";
+		break;
+	case AUTH_UNKNOWN:
+		reason = "unknown token";
+		refusal_set(&refusal, 401, RPC_INVALID_REQUEST, "The token is not known");
+		refusal.extra = "WWW-Authenticate: Bearer error=\"invalid_token\"\r\n";
+		break;
+	case AUTH_FULL:
+		reason = "too many principals";
+		refusal_set(&refusal, 503, RPC_INTERNAL, "Too many callers; try again shortly");
+		refusal.extra = RETRY_AFTER;
+		break;
+	}
+	log_warn("authentication refused", "reason", reason, nullptr);
+	call_refuse(call, (struct slice){}, &refusal);
+}
+
+/* The token is known and the request is pinned to its principal. */
+static void climb(struct request *request)
+{
+	struct refusal refusal = {};
+	const char *reason = nullptr;
+	enum rpc_code code =
+	    rpc_read(request->call->body, request->call->arena, &request->rpc, &reason);
+	if (code != RPC_NONE) {
+		const char *kind = code == RPC_PARSE            ? "Parse error"
+				   : code == RPC_INVALID_PARAMS ? "Invalid params"
+								: "Invalid request";
+		refusal_set(&refusal, 400, code,
+			    arena_format(request->call->arena, "%s: %s", kind, reason));
+		request_refuse(request, &refusal);
+		return;
+	}
+
+	switch (ladder_climb(request->call, &request->rpc, request->call->arena, &request->top,
+			     &refusal)) {
+	case LADDER_REFUSED:
+		request_refuse(request, &refusal);
+		return;
+	case LADDER_NOTIFIED:
+		call_reply(request_end(request), &(struct reply){ .status = 202 });
+		return;
+	case LADDER_GO_ON:
+		break;
+	}
+	handlers[request->top.method](request);
+}
+
+void mcp_call(struct api *api, struct call *call)
+{
+	struct refusal refusal = {};
+	if (!ladder_gate(call, &api->gate, &refusal)) {
+		call_refuse(call, (struct slice){}, &refusal);
+		return;
+	}
+
+	struct request *request = arena_alloc(call->arena, sizeof *request);
+	request->call = call;
+	request->api = api;
+	enum auth_answer answer = auth_check(api->auth, call, &request->principal);
+	if (answer != AUTH_KNOWN) {
+		refuse_token(call, answer);
+		return;
+	}
+	climb(request);
+}

@@ -1,0 +1,49 @@
+/* mcp.h - one POST to the MCP endpoint: from the call to the method's handler, and the few ways to
+ * answer. A request lives in its call's arena; whichever request_… function below says that it
+ * ends the request, it and everything in it are gone afterwards. */
+#pragma once
+
+#include "api/api.h"
+#include "api/auth.h"
+#include "api/call.h"
+#include "api/ladder.h"
+#include "api/rpc.h"
+#include "runtime/buf.h"
+#include "runtime/err.h"
+
+struct request {
+	struct call *call;
+	struct api *api;
+	struct rpc rpc;
+	struct ladder_top top;
+	struct principal *principal;
+	void *detail; /* of the handler, in the arena */
+	/* Set while it waits for an owner number or for the catalog. */
+	void (*go_on)(struct request *request);
+	struct request *next_waiting;
+	bool looked_again; /* the catalog was read since the request arrived */
+};
+
+/* Climbs the ladder and hands over to a handler; ends the call, now or later. */
+void mcp_call(struct api *api, struct call *call);
+
+/* Handlers, one for each row of methods.def. Each ends its request. */
+#define METHOD(id, name, name_param, name_required, needs_tasks, handler) \
+	void mcp_##handler(struct request *request);
+#include "api/methods.def"
+#undef METHOD
+
+/* Goes on once the principal's owner number is known; otherwise ends the request. */
+void request_with_owner(struct request *request, void (*go_on)(struct request *request));
+
+/* Each ends the request. */
+void request_reply(struct request *request, struct slice result); /* `result`: JSON, copied */
+void request_refuse(struct request *request, const struct refusal *refusal);
+/* JSON-RPC -32602 under HTTP 200. `data`: JSON text, or empty. */
+void request_refuse_params(struct request *request, const char *message, struct slice data);
+/* The store did not do it. `executed` (nullable): what to say in data. Logged here. */
+void request_unavailable(struct request *request, enum hf_code code, const struct hf_err *err,
+			 const char *executed);
+
+/* Ends a call that is no request yet. `id` may be empty. */
+void call_refuse(struct call *call, struct slice id, const struct refusal *refusal);

@@ -1,0 +1,47 @@
+/* rpc.h - the JSON-RPC envelope, in and out, on the bytes as received: the id is never read as a
+ * number, it is sent back as it came. Knows nothing of MCP. */
+#pragma once
+
+#include "runtime/arena.h"
+#include "runtime/buf.h"
+#include "runtime/slice.h"
+
+enum rpc_code {
+	RPC_NONE = 0,
+	RPC_PARSE = -32700,
+	RPC_INVALID_REQUEST = -32600,
+	RPC_METHOD_NOT_FOUND = -32601,
+	RPC_INVALID_PARAMS = -32602,
+	RPC_INTERNAL = -32603,
+	RPC_HEADER_MISMATCH = -32020,
+	RPC_MISSING_CAPABILITY = -32021,
+	RPC_UNSUPPORTED_VERSION = -32022,
+	RPC_CONFLICT = 1409,
+	RPC_EXPIRED = 1410,
+};
+
+constexpr size_t RPC_ID_BYTES_MAX = 1024; /* it comes back in every answer */
+
+struct rpc {
+	struct slice id;     /* raw token; empty where there is none that may be echoed */
+	bool notification;   /* no `id` member at all */
+	struct slice method; /* decoded, terminated */
+	struct slice params; /* raw; empty when absent */
+	bool holds_nul;      /* see rpc_read */
+};
+
+/* Reads one request or notification. RPC_NONE, or the code of the error and in `reason` a text for
+ * a person; `out->id` is then set where it could be read. The spans point into `body` or `arena`.
+ *
+ * Strings that hold an escaped NUL are well-formed JSON, which json_scan refuses all the same. Such
+ * a body is read with U+0001 in its place and `holds_nul` set, so that it can be refused by name
+ * and under its own id. Nothing of it may be stored. */
+enum rpc_code rpc_read(struct slice body, struct arena *arena, struct rpc *out,
+		       const char **reason);
+
+/* {"jsonrpc":"2.0","id":ID,"result": … the caller appends the value, then rpc_end. */
+void rpc_begin(struct slice id, struct buf *out);
+void rpc_end(struct buf *out);
+/* A whole error message. `id` empty: left out. `data`: JSON text, or empty. */
+void rpc_error(struct slice id, enum rpc_code code, const char *message, struct slice data,
+	       struct buf *out);

@@ -1,0 +1,138 @@
+/* tasks.c - tasks/get, tasks/update and tasks/cancel. A task of another owner, an expired one, one
+ * that never was and a text that is no task ID get one and the same answer (V8). */
+#include "api/catalog.h"
+#include "api/mcp.h"
+#include "api/result.h"
+#include "runtime/base.h"
+#include "runtime/id.h"
+#include "runtime/json.h"
+#include "runtime/log.h"
+#include "runtime/store.h"
+
+static constexpr char NOT_FOUND[] = "Task not found or expired";
+
+/* Sets request->detail to the ID, or ends the request. */
+static bool read_task_id(struct request *request)
+{
+	struct slice value;
+	if (!request->rpc.params.len || !json_member(request->rpc.params, "taskId", &value) ||
+	    json_type_of(value) != JSON_STRING) {
+		request_refuse_params(request, "params.taskId must be a string", (struct slice){});
+		return false;
+	}
+
+	hf_cleanup(buf) struct buf text = {};
+	json_string_decode(value, &text);
+	struct task_id *id = arena_alloc(request->call->arena, sizeof *id);
+	if (!task_id_parse(buf_slice(&text), id)) {
+		request_refuse_params(request, NOT_FOUND, (struct slice){});
+		return false;
+	}
+	request->detail = id;
+	return true;
+}
+
+static void reply_failure(struct request *request, enum hf_code code, const struct hf_err *err)
+{
+	if (code == HF_MISSING)
+		request_refuse_params(request, NOT_FOUND, (struct slice){});
+	else
+		request_unavailable(request, code, err, nullptr);
+}
+
+static void reply_ack(struct request *request)
+{
+	hf_cleanup(buf) struct buf result = {};
+	result_ack(&result);
+	request_reply(request, buf_slice(&result));
+}
+
+static void on_polled(void *ctx, enum hf_code code, const struct task_view *view,
+		      const struct hf_err *err)
+{
+	struct request *request = ctx;
+	if (code != HF_OK) {
+		reply_failure(request, code, err);
+		return;
+	}
+
+	const struct catalog_entry *entry = catalog_find_version(request->api->catalog, view->tool);
+	hf_cleanup(buf) struct buf result = {};
+	if (result_task(view, entry ? entry->tool->poll_interval_ms : RESULT_POLL_INTERVAL_MS,
+			&result)) {
+		request_reply(request, buf_slice(&result));
+		return;
+	}
+	struct hf_err corrupt = {};
+	enum hf_code bad = hf_fail(&corrupt, HF_CORRUPT, "the stored outcome is no JSON object");
+	request_unavailable(request, bad, &corrupt, nullptr);
+}
+
+static void poll(struct request *request)
+{
+	store_poll(request->api->store, request->principal->owner, request->detail, on_polled,
+		   request);
+}
+
+void mcp_tasks_get(struct request *request)
+{
+	if (read_task_id(request))
+		request_with_owner(request, poll);
+}
+
+static void on_found(void *ctx, enum hf_code code, const struct task_view *view,
+		     const struct hf_err *err)
+{
+	(void)view;
+	struct request *request = ctx;
+	if (code != HF_OK)
+		reply_failure(request, code, err);
+	else
+		reply_ack(request);
+}
+
+static void find(struct request *request)
+{
+	store_poll(request->api->store, request->principal->owner, request->detail, on_found,
+		   request);
+}
+
+/* No phase asks anything yet, so every key is an unknown one: ignored and acknowledged (T6.2). */
+void mcp_tasks_update(struct request *request)
+{
+	struct slice responses;
+	if (!read_task_id(request))
+		return;
+	if (!json_member(request->rpc.params, "inputResponses", &responses) ||
+	    json_type_of(responses) != JSON_OBJECT) {
+		request_refuse_params(request, "params.inputResponses must be an object",
+				      (struct slice){});
+		return;
+	}
+	request_with_owner(request, find);
+}
+
+static void on_cancelled(void *ctx, enum hf_code code, const struct hf_err *err)
+{
+	struct request *request = ctx;
+	if (code != HF_OK) {
+		reply_failure(request, code, err);
+		return;
+	}
+	char id[TASK_ID_TEXT_LEN + 1];
+	log_info("cancel asked for", "task_id", task_id_format(request->detail, id), "owner",
+		 LOG_INT(request->principal->owner), nullptr);
+	reply_ack(request);
+}
+
+static void cancel(struct request *request)
+{
+	store_cancel(request->api->store, request->principal->owner, request->detail, on_cancelled,
+		     request);
+}
+
+void mcp_tasks_cancel(struct request *request)
+{
+	if (read_task_id(request))
+		request_with_owner(request, cancel);
+}

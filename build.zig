@@ -1,0 +1,228 @@
+const std = @import("std");
+const manifest = @import("build.zig.zon");
+const Compile = std.Build.Step.Compile;
+
+/// Every C file of ours is compiled with these: C23 and one GNU extension, cleanup. Warnings are
+/// errors.
+const c_flags = [_][]const u8{
+    "-std=c23",                "-D_GNU_SOURCE",            "-Wall",
+    "-Wextra",                 "-Wshadow",                 "-Wvla",
+    "-Wstrict-prototypes",     "-Wmissing-prototypes",     "-Wwrite-strings",
+    "-Wcast-qual",             "-Wformat=2",               "-Wundef",
+    "-Wimplicit-fallthrough",  "-Wconversion",             "-Wno-sign-conversion",
+    "-fno-omit-frame-pointer", "-fstack-protector-strong", "-fvisibility=hidden",
+    "-Werror",
+};
+
+/// The source lists are written out: a file that is not named here is not built, and the cached
+/// configuration never has to watch a directory.
+const runtime_files = [_][]const u8{
+    "arena.c",        "base.c",          "batch.c",       "buf.c",        "clock.c",
+    "config.c",       "db.c",            "err.c",         "id.c",         "json.c",
+    "json_canon.c",   "json_number.c",   "json_scan.c",   "key.c",        "log.c",
+    "pgvalue.c",      "random.c",        "schema.c",      "schema_check.c", "schema_pattern.c",
+    "sql_text.c",     "sqlphase.c",      "store.c",       "store_api.c",  "store_worker.c",
+    "task.c",         "template.c",      "tool.c",        "tool_check.c", "tool_parse.c",
+    "tool_phase.c",   "value.c",
+};
+/// The program itself: the only files that see both api/ and worker/.
+const program_files = [_][]const u8{
+    "main.c",        "cmd_api.c",    "cmd_call.c",    "cmd_maintain.c", "cmd_migrate.c",
+    "cmd_task.c",    "cmd_tools.c",  "cmd_updown.c",  "cmd_version.c",  "cmd_worker.c",
+    "call_show.c",   "maintain.c",   "mcp_client.c",  "migrations.c",   "task_story.c",
+    "terminal.c",    "tool_apply.c", "tool_folder.c",
+};
+const api_files = [_][]const u8{
+    "api.c",       "auth.c",     "catalog.c", "conn.c",      "discover.c",   "effect_id.c",
+    "headers.c",   "health.c",   "http.c",    "http_text.c", "http_write.c", "ladder.c",
+    "listener.c",  "mcp.c",      "result.c",  "rpc.c",       "tasks.c",      "tools.c",
+};
+const worker_files = [_][]const u8{
+    "beat.c",       "downstream.c", "frame.c",         "host.c",      "phase_http.c",
+    "phase_program.c", "phase_sql.c", "retry.c",       "run.c",       "run_keep.c",
+    "run_outcome.c", "run_phase.c", "run_write.c",     "rundir.c",    "spawn.c",
+    "text.c",       "unpack.c",     "versions.c",      "worker.c",
+};
+const runtime_tests = [_][]const u8{
+    "test_config.c", "test_id.c",     "test_json.c",     "test_key.c",   "test_log.c",
+    "test_schema.c", "test_sql_text.c", "test_template.c", "test_tool.c", "test_value.c",
+};
+/// Of program files that stand alone; their sources ride along.
+const program_tests = [_][]const u8{ "test_terminal.c", "test_tool_folder.c" };
+const program_tested = [_][]const u8{ "terminal.c", "tool_folder.c" };
+const api_tests = [_][]const u8{
+    "test_auth.c", "test_catalog.c", "test_conn.c", "test_effect_id.c",
+    "test_http.c", "test_mcp.c",     "test_rpc.c",
+};
+const worker_tests = [_][]const u8{
+    "test_downstream.c", "test_frame.c", "test_program.c", "test_retry.c", "test_run.c",
+    "test_text.c",       "test_unpack.c",
+};
+
+const runtime_systems = [_][]const u8{ "libpq", "ev", "msgpack", "libcjson", "libcrypto", "libpcre2-8" };
+const worker_systems = [_][]const u8{"libcurl"};
+
+const Sanitize = enum { none, undefined, thread, address };
+
+pub fn build(b: *std.Build) void {
+    // Without a default CPU, Zig compiles for the machine it stands on.
+    const target = b.standardTargetOptions(.{ .default_target = .{ .cpu_model = .baseline } });
+    const optimize = b.standardOptimizeOption(.{});
+    const sanitize = b.option(Sanitize, "sanitize", "Checks to compile in (debug: undefined)") orelse
+        if (optimize == .debug) Sanitize.undefined else Sanitize.none;
+    const p: Project = .{
+        .b = b,
+        .target = target,
+        .optimize = optimize,
+        .sanitize = sanitize,
+        // Zig carries the run-times of TSan and UBSan, not of ASan; GCC's has the same interface.
+        .asan = if (sanitize == .address) gccFile(b, "libasan.so") else null,
+    };
+
+    // Libraries, lowest first: a folder may include only what stands before it.
+    const runtime = p.library("runtime", &runtime_files, &runtime_systems);
+    const api = p.library("api", &api_files, &.{"ev"});
+    const llhttp = p.llhttp();
+    api.root_module.linkLibrary(llhttp);
+    const worker = p.library("worker", &worker_files, &worker_systems);
+
+    // zig build: the one binary, the tool SDK and the example tools.
+    const holdfast = p.program("holdfast", "runtime", &program_files, &.{ api, worker, runtime });
+    holdfast.root_module.linkSystemLibrary("libcurl", .{});
+    b.installArtifact(holdfast);
+    const sdk = p.library("sdk", &.{}, &.{"msgpack"});
+    sdk.root_module.addCSourceFile(.{ .file = b.path("worker/sdk/c/tool.c"), .flags = p.flags() });
+    sdk.installHeader(b.path("worker/sdk/c/tool.h"), "holdfast/tool.h");
+    b.installArtifact(sdk);
+    p.example(sdk, "build_report", "render", "render.c", &.{ "cairo", "m" });
+    p.example(sdk, "rig_report", "rig", "../rig/rig.c", &.{ "libcurl", "libcjson" });
+    p.example(sdk, "rig_other", "rig", "../rig/rig.c", &.{ "libcurl", "libcjson" });
+    b.installDirectory(.{ .source_dir = b.path("deploy/examples/downstream"), .install_dir = .prefix, .install_subdir = "share/holdfast/examples/downstream" });
+
+    // zig build run -- api
+    const run = b.addRunArtifact(holdfast);
+    run.addPassthruArgs();
+    b.step("run", "Run holdfast").dependOn(&run.step);
+
+    // zig build test -- --filter 'json/*'
+    const tests = b.step("test", "Run the unit tests");
+    _ = p.suite(tests, "runtime", "runtime", &runtime_tests, &.{runtime});
+    const program = p.suite(tests, "program", "runtime", &program_tests, &.{runtime});
+    program.root_module.addCSourceFiles(.{ .root = b.path("runtime"), .files = &program_tested, .flags = p.flags() });
+    _ = p.suite(tests, "api", "api", &api_tests, &.{ api, runtime });
+    _ = p.suite(tests, "worker", "worker", &worker_tests, &.{ worker, runtime, sdk });
+
+    // zig build cdb: compile_commands.json for clangd and clang-tidy.
+    const cdb = b.addUpdateSourceFiles();
+    cdb.addBytesToSource(p.compileCommands(&.{
+        .{ "runtime", &runtime_files },    .{ "runtime", &program_files },
+        .{ "api", &api_files },            .{ "worker", &worker_files },
+        .{ "test/runtime", &runtime_tests }, .{ "test/runtime", &program_tests },
+        .{ "test/api", &api_tests },       .{ "test/worker", &worker_tests },
+    }), "compile_commands.json");
+    b.step("cdb", "Write compile_commands.json").dependOn(&cdb.step);
+}
+
+/// Asked at configure time; the answer stays in the cached configuration until build.zig changes.
+fn gccFile(b: *std.Build, name: []const u8) std.Build.LazyPath {
+    const path = b.run(&.{ "gcc", b.fmt("-print-file-name={s}", .{name}) });
+    return .{ .cwd_relative = std.mem.trim(u8, path, "\n") };
+}
+
+const Project = struct {
+    b: *std.Build,
+    target: std.Build.ResolvedTarget,
+    optimize: std.builtin.Optimize,
+    sanitize: Sanitize,
+    asan: ?std.Build.LazyPath,
+
+    fn flags(p: Project) []const []const u8 {
+        return std.mem.concat(p.b.graph.arena, []const u8, &.{
+            &c_flags,
+            if (p.sanitize == .address) &.{"-fsanitize=address"} else &.{},
+        }) catch @panic("OOM");
+    }
+
+    /// An empty C module. The root of #include and #embed is the repository, so both name the folder.
+    fn module(p: Project) *std.Build.Module {
+        const m = p.b.createModule(.{
+            .target = p.target,
+            .optimize = p.optimize,
+            .link_libc = true,
+            .sanitize_c = if (p.sanitize == .undefined) .full else .off,
+            .sanitize_thread = p.sanitize == .thread,
+        });
+        m.addCMacro("HF_VERSION", "\"" ++ manifest.version ++ "\"");
+        m.addIncludePath(p.b.path("."));
+        m.addEmbedPath(p.b.path("."));
+        // llhttp's header has no .pc file.
+        m.addSystemIncludePath(.{ .cwd_relative = "/usr/share/include" });
+        if (p.asan) |file| m.addObjectFile(file);
+        return m;
+    }
+
+    /// One static library for each folder.
+    fn library(p: Project, folder: []const u8, files: []const []const u8, systems: []const []const u8) *Compile {
+        const lib = p.b.addLibrary(.{ .name = folder, .linkage = .static, .root_module = p.module() });
+        if (files.len > 0) lib.root_module.addCSourceFiles(.{ .root = p.b.path(folder), .files = files, .flags = p.flags() });
+        for (systems) |name| lib.root_module.linkSystemLibrary(name, .{});
+        return lib;
+    }
+
+    /// Debian ships llhttp as the C that its authors generate; strict, and with its own warnings off.
+    fn llhttp(p: Project) *Compile {
+        const lib = p.b.addLibrary(.{ .name = "llhttp", .linkage = .static, .root_module = p.module() });
+        for ([_][]const u8{ "llhttp.c", "api.c", "http.c" }) |name| lib.root_module.addCSourceFile(.{
+            .file = .{ .cwd_relative = p.b.fmt("/usr/share/llhttp/{s}", .{name}) },
+            .flags = &.{ "-w", "-DLLHTTP_STRICT_MODE=1", "-I/usr/share/include/llhttp", "-fno-sanitize=undefined" },
+        });
+        return lib;
+    }
+
+    fn program(p: Project, name: []const u8, folder: []const u8, files: []const []const u8, libraries: []const *Compile) *Compile {
+        const exe = p.b.addExecutable(.{ .name = name, .root_module = p.module() });
+        exe.pie = true;
+        exe.root_module.addCSourceFiles(.{ .root = p.b.path(folder), .files = files, .flags = p.flags() });
+        for (libraries) |lib| exe.root_module.linkLibrary(lib);
+        return exe;
+    }
+
+    /// A tool folder as `holdfast tools apply` takes it: its files and its built program.
+    fn example(p: Project, sdk: *Compile, name: []const u8, program_name: []const u8, file: []const u8, systems: []const []const u8) void {
+        const b = p.b;
+        const source = b.fmt("deploy/examples/{s}", .{name});
+        const folder = b.fmt("share/holdfast/examples/{s}", .{name});
+        const exe = p.program(program_name, source, &.{file}, &.{sdk});
+        for (systems) |system| exe.root_module.linkSystemLibrary(system, .{});
+        b.getInstallStep().dependOn(&b.addInstallArtifact(exe, .{
+            .dest_dir = .{ .override = .{ .custom = folder } },
+        }).step);
+        b.installDirectory(.{
+            .source_dir = b.path(source),
+            .install_dir = .prefix,
+            .install_subdir = folder,
+            .exclude_extensions = &.{ ".c", ".md" },
+        });
+    }
+
+    /// A Criterion binary that links no more than its folder may know.
+    fn suite(p: Project, tests: *std.Build.Step, name: []const u8, folder: []const u8, files: []const []const u8, libraries: []const *Compile) *Compile {
+        const exe = p.program(p.b.fmt("unit-{s}", .{name}), p.b.fmt("test/{s}", .{folder}), files, libraries);
+        exe.root_module.linkSystemLibrary("criterion", .{});
+        const run = p.b.addRunArtifact(exe);
+        run.addPassthruArgs();
+        run.has_side_effects = true;
+        tests.dependOn(&run.step);
+        return exe;
+    }
+
+    fn compileCommands(p: Project, folders: []const struct { []const u8, []const []const u8 }) []const u8 {
+        var lines: std.ArrayList([]const u8) = .empty;
+        for (folders) |folder| for (folder[1]) |file| {
+            lines.append(p.b.graph.arena, p.b.fmt(
+                \\{{"directory":"{3s}","file":"{0s}/{1s}","command":"clang {2s} -DHF_VERSION=\\\"dev\\\" --embed-dir=. -I. -I/usr/include/postgresql -I/usr/include/cjson -I/usr/share/include -c {0s}/{1s}"}}
+            , .{ folder[0], file, std.mem.join(p.b.graph.arena, " ", p.flags()) catch @panic("OOM"), p.b.root.root_dir.path orelse p.b.graph.environ_map.get("PWD").? })) catch @panic("OOM");
+        };
+        return p.b.fmt("[\n{s}\n]\n", .{std.mem.join(p.b.graph.arena, ",\n", lines.items) catch @panic("OOM")});
+    }
+};

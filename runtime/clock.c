@@ -1,0 +1,20 @@
+#include "runtime/clock.h"
+
+#include <time.h>
+
+static int64_t read_ms(clockid_t id)
+{
+	struct timespec now;
+	clock_gettime(id, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
+}
+
+int64_t clock_boot_ms(void)
+{
+	return read_ms(CLOCK_BOOTTIME);
+}
+
+int64_t clock_wall_ms(void)
+{
+	return read_ms(CLOCK_REALTIME);
+}

@@ -1,0 +1,39 @@
+/* cmd_migrate.c - `holdfast migrate`: brings the store to this binary's schema. */
+#include <stdio.h>
+
+#include "runtime/base.h"
+#include "runtime/command.h"
+#include "runtime/config.h"
+#include "runtime/migrations.h"
+
+int cmd_migrate(int argc, char **argv)
+{
+	struct config config;
+	struct hf_err err = {};
+	if (config_load(&config, 'g', argc, argv, nullptr, nullptr, nullptr, &err) != HF_OK) {
+		fprintf(stderr, "holdfast migrate: %s\n", err.text);
+		return EXIT_USAGE;
+	}
+	if (!config.dsn) {
+		fputs("holdfast migrate: no store named; set --dsn or HOLDFAST_DSN\n", stderr);
+		config_deinit(&config);
+		return EXIT_USAGE;
+	}
+	PGconn *conn = nullptr;
+	int applied = 0;
+	int exit = EXIT_DONE;
+	if (pg_connect(config.dsn, "holdfast migrate", &conn, &err) != HF_OK) {
+		fprintf(stderr, "holdfast migrate: %s\n", err.text);
+		exit = EXIT_DATABASE;
+	} else if (migrate(conn, &applied, &err) != HF_OK) {
+		fprintf(stderr, "holdfast migrate: %s (SQLSTATE %s); nothing was changed\n", err.text,
+			err.sqlstate);
+		exit = EXIT_FAILED;
+	} else {
+		printf("schema is current, %d migration%s applied\n", applied,
+		       applied == 1 ? " was" : "s were");
+	}
+	PQfinish(conn);
+	config_deinit(&config);
+	return exit;
+}

@@ -1,0 +1,309 @@
+/* cmd_task.c - `holdfast task`: an administrator's look into the tables, read only, on one plain
+ * connection and one snapshot. Postgres builds a JSON object a task; --json prints it as it is,
+ * else task_story.c tells it. */
+#include <libpq-fe.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base.h"
+#include "runtime/buf.h"
+#include "runtime/command.h"
+#include "runtime/config.h"
+#include "runtime/id.h"
+#include "runtime/json.h"
+#include "runtime/key.h"
+#include "runtime/task.h"
+#include "runtime/task_story.h"
+#include "runtime/terminal.h"
+
+constexpr char LIST_LIMIT_DEFAULT[] = "20";
+constexpr int64_t LIST_LIMIT_MAX = 1000;
+
+HF_DEFINE_CLEANUP(conn, PGconn *, PQfinish)
+HF_DEFINE_CLEANUP(result, PGresult *, PQclear)
+
+struct options {
+	const char *dsn;
+	const char *state; /* nullable */
+	const char *limit; /* nullable */
+	bool json;
+};
+
+/* Their parameters stand in their heads. */
+static const char story_sql[] = {
+#embed "sql/admin/task_show.sql" suffix(, )
+	0
+};
+static const char removed_sql[] = {
+#embed "sql/admin/task_removed.sql" suffix(, )
+	0
+};
+static const char list_sql[] = {
+#embed "sql/admin/task_list.sql" suffix(, )
+	0
+};
+static const char effects_sql[] = {
+#embed "sql/admin/task_effects.sql" suffix(, )
+	0
+};
+
+static enum hf_code query(PGconn *conn, const char *sql, const char *const *values, int count,
+			  PGresult **out, struct hf_err *err)
+{
+	hf_cleanup(result) PGresult *result =
+	    PQexecParams(conn, sql, count, nullptr, values, nullptr, nullptr, 0);
+	ExecStatusType status = PQresultStatus(result);
+	if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
+		enum hf_code code = hf_fail(err, HF_DB, "%s", PQerrorMessage(conn));
+		const char *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+		if (sqlstate)
+			snprintf(err->sqlstate, sizeof err->sqlstate, "%s", sqlstate);
+		return code;
+	}
+	*out = result;
+	result = nullptr;
+	return HF_OK;
+}
+
+static enum hf_code run(PGconn *conn, const char *sql, struct hf_err *err)
+{
+	hf_cleanup(result) PGresult *result = nullptr;
+	return query(conn, sql, nullptr, 0, &result, err);
+}
+
+/* Which exit code an error of the database is. */
+static int report(PGconn *conn, const struct hf_err *err)
+{
+	/* Schema, table, column or function that is not there. */
+	static const char *const old_schema[] = { "3F000", "42P01", "42703", "42883" };
+	size_t len = strcspn(err->text, "\n");
+	fputs("holdfast task: ", stderr);
+	print_clean(stderr, (struct slice){ err->text, len });
+	putc('\n', stderr);
+	if (PQstatus(conn) != CONNECTION_OK)
+		return EXIT_DATABASE;
+	for (size_t i = 0; i < countof(old_schema); i++) {
+		if (strcmp(err->sqlstate, old_schema[i]) == 0) {
+			fputs("holdfast task: this database needs `holdfast migrate`\n", stderr);
+			return EXIT_MIGRATION;
+		}
+	}
+	return EXIT_FAILED;
+}
+
+static PGconn *connect_to(const char *dsn)
+{
+	static const char *const keys[] = { "connect_timeout", "fallback_application_name",
+					    "dbname", nullptr };
+	const char *const values[] = { "10", "holdfast task", dsn, nullptr };
+	return PQconnectdbParams(keys, values, 1);
+}
+
+static void print_story(const struct options *options, struct slice story)
+{
+	if (options->json) {
+		print_json_line(stdout, story);
+		putchar('\n');
+	} else {
+		task_story_print(story);
+	}
+}
+
+static const char *bytea_text(const unsigned char *bytes, size_t len, char *text)
+{
+	text[0] = '\\';
+	text[1] = 'x';
+	hex_format(bytes, len, text + 2);
+	return text;
+}
+
+/* A story that Postgres made, once it passed the scan: stored text that is no JSON must not reach
+ * the walk. */
+static enum hf_code show_rows(const struct options *options, PGresult *rows, int *shown,
+			      struct hf_err *err)
+{
+	for (int i = 0; i < PQntuples(rows); i++) {
+		struct slice story = { PQgetvalue(rows, i, 0), (size_t)PQgetlength(rows, i, 0) };
+		if (!options->json)
+			hf_try(json_scan(story, err));
+		if (*shown > 0 && !options->json)
+			putchar('\n');
+		print_story(options, story);
+		++*shown;
+	}
+	return HF_OK;
+}
+
+static enum hf_code show_task(PGconn *conn, const struct options *options, const struct task_id *id,
+			      int *shown, struct hf_err *err)
+{
+	char week[12], task[2 + 2 * TASK_ID_BYTES + 1];
+	snprintf(week, sizeof week, "%d", task_id_week(id));
+	const char *const values[] = { week, bytea_text(id->bytes, sizeof id->bytes, task) };
+	hf_cleanup(result) PGresult *rows = nullptr;
+	hf_try(query(conn, story_sql, values, countof(values), &rows, err));
+	return show_rows(options, rows, shown, err);
+}
+
+/* The digest's task, or what its tombstone says. */
+static enum hf_code show_effect(PGconn *conn, const struct options *options, const char *effect_id,
+				const char *digest, const char *task_text, int *shown,
+				struct hf_err *err)
+{
+	struct task_id id;
+	int before = *shown;
+	if (task_id_parse(slice_of(task_text), &id))
+		hf_try(show_task(conn, options, &id, shown, err));
+	if (*shown > before)
+		return HF_OK;
+	const char *const values[] = { digest, effect_id };
+	hf_cleanup(result) PGresult *rows = nullptr;
+	hf_try(query(conn, removed_sql, values, countof(values), &rows, err));
+	return show_rows(options, rows, shown, err);
+}
+
+/* An effect ID alone is no key: it belongs to an owner and a tool, so the digests of all pairs are
+ * looked up. The effect table keeps no text. */
+static enum hf_code show_effects(PGconn *conn, const struct options *options, const char *effect_id,
+				 int *shown, struct hf_err *err)
+{
+	hf_cleanup(result) PGresult *pairs = nullptr;
+	hf_try(query(conn,
+		     "SELECT p.owner, t.name FROM holdfast.principal p"
+		     " CROSS JOIN (SELECT DISTINCT name FROM holdfast.tool) t",
+		     nullptr, 0, &pairs, err));
+	hf_cleanup(buf) struct buf digests = {};
+	for (int i = 0; i < PQntuples(pairs); i++) {
+		unsigned char digest[EFFECT_DIGEST_BYTES];
+		char text[2 * EFFECT_DIGEST_BYTES + 1];
+		effect_digest(strtoll(PQgetvalue(pairs, i, 0), nullptr, 10),
+			      slice_of(PQgetvalue(pairs, i, 1)), slice_of(effect_id), digest);
+		buf_add_format(&digests, "%s\"\\\\x%s\"", i ? "," : "{",
+			       hex_format(digest, sizeof digest, text));
+	}
+	if (digests.len == 0)
+		return HF_OK;
+	buf_add_byte(&digests, '}');
+	const char *const values[] = { digests.data };
+	hf_cleanup(result) PGresult *effects = nullptr;
+	hf_try(query(conn, effects_sql, values, countof(values), &effects, err));
+	for (int i = 0; i < PQntuples(effects); i++)
+		hf_try(show_effect(conn, options, effect_id, PQgetvalue(effects, i, 0),
+				   PQgetvalue(effects, i, 1), shown, err));
+	return HF_OK;
+}
+
+static enum hf_code show(PGconn *conn, const struct options *options, const char *name, int *shown,
+			 struct hf_err *err)
+{
+	struct task_id id;
+	if (task_id_parse(slice_of(name), &id))
+		hf_try(show_task(conn, options, &id, shown, err));
+	/* A caller may have chosen an effect ID that looks like a task's. */
+	if (*shown == 0)
+		hf_try(show_effects(conn, options, name, shown, err));
+	if (*shown > 1 && !options->json)
+		printf("\n%d tasks bear this effect ID: it is unique within an owner and a tool.\n",
+		       *shown);
+	return HF_OK;
+}
+
+static enum hf_code list(PGconn *conn, const struct options *options, struct hf_err *err)
+{
+	const char *const values[] = { options->state,
+				       options->limit ? options->limit : LIST_LIMIT_DEFAULT };
+	hf_cleanup(result) PGresult *rows = nullptr;
+	hf_try(query(conn, list_sql, values, countof(values), &rows, err));
+	if (!options->json)
+		task_row_heading();
+	for (int i = 0; i < PQntuples(rows); i++) {
+		struct slice row = { PQgetvalue(rows, i, 0), (size_t)PQgetlength(rows, i, 0) };
+		if (options->json) {
+			print_json_line(stdout, row);
+			putchar('\n');
+		} else {
+			hf_try(json_scan(row, err));
+			task_row_print(row);
+		}
+	}
+	return HF_OK;
+}
+
+static enum hf_code on_flag(void *ctx, const char *name, const char *value, struct hf_err *err)
+{
+	struct options *options = ctx;
+	enum task_state state;
+	if (strcmp(name, "json") == 0) {
+		options->json = true;
+	} else if (strcmp(name, "state") == 0) {
+		if (!task_state_parse(slice_of(value), &state))
+			return hf_fail(err, HF_INVALID, "--state: no state `%s`", value);
+		options->state = value;
+	} else {
+		char *end = nullptr;
+		long long limit = strtoll(value, &end, 10);
+		if (*end || limit < 1 || limit > LIST_LIMIT_MAX)
+			return hf_fail(err, HF_INVALID, "--limit: a number from 1 to %lld",
+				       (long long)LIST_LIMIT_MAX);
+		options->limit = value;
+	}
+	return HF_OK;
+}
+
+/* `name` is nullptr for the list. */
+static int look(const struct options *options, const char *name)
+{
+	struct hf_err err = {};
+	hf_cleanup(conn) PGconn *conn = connect_to(options->dsn);
+	if (PQstatus(conn) != CONNECTION_OK) {
+		(void)!hf_fail(&err, HF_DB, "%s", PQerrorMessage(conn));
+		return report(conn, &err);
+	}
+	int shown = 0;
+	enum hf_code code =
+	    run(conn, "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY", &err);
+	if (code == HF_OK)
+		code = name ? show(conn, options, name, &shown, &err) : list(conn, options, &err);
+	if (code != HF_OK)
+		return report(conn, &err);
+	if (name && shown == 0) {
+		fprintf(stderr, "holdfast task: no task and no effect ID `%s`\n", name);
+		return EXIT_FAILED;
+	}
+	return EXIT_DONE;
+}
+
+static int usage(const char *text)
+{
+	fprintf(stderr, "holdfast task: %s; see `holdfast help task`\n", text);
+	return EXIT_USAGE;
+}
+
+int cmd_task(int argc, char **argv)
+{
+	static const char *const own[] = { "json", "state=", "limit=", nullptr };
+	struct options options = {};
+	struct config config = {};
+	struct hf_err err;
+	if (config_load(&config, 'k', argc, argv, own, on_flag, &options, &err) != HF_OK)
+		return usage(err.text);
+	options.dsn = config.dsn;
+	const char *act = config.arguments_count > 0 ? config.arguments[0] : "";
+	const char *name = config.arguments_count > 1 ? config.arguments[1] : nullptr;
+	bool shows = strcmp(act, "show") == 0;
+	int code = EXIT_DONE;
+	if (!shows && strcmp(act, "list") != 0)
+		code = usage("show or list?");
+	else if (config.arguments_count != (shows ? 2 : 1))
+		code =
+		    usage(shows ? "show takes one task ID or effect ID" : "list takes no argument");
+	else if (shows && (options.state || options.limit))
+		code = usage("--state and --limit belong to list");
+	else if (!options.dsn || !*options.dsn)
+		code = usage("no database: set HOLDFAST_DSN or --dsn");
+	if (code == EXIT_DONE)
+		code = look(&options, name);
+	config_deinit(&config);
+	return code;
+}

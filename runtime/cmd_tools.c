@@ -1,0 +1,264 @@
+/* cmd_tools.c - `holdfast tools check DIR… | apply DIR… | list [--json]`. Results go to stdout,
+ * faults to stderr as "holdfast tools: DIR/FILE#POINTER: reason". Of several folders each is tried;
+ * the exit code is that of the first that failed. */
+#include <libpq-fe.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base.h"
+#include "runtime/buf.h"
+#include "runtime/command.h"
+#include "runtime/config.h"
+#include "runtime/json.h"
+#include "runtime/tool.h"
+#include "runtime/tool_apply.h"
+#include "runtime/tool_folder.h"
+
+constexpr int VERSION_CHARS_SHOWN = 12;
+
+HF_DEFINE_CLEANUP(tool, struct tool *, tool_free)
+HF_DEFINE_CLEANUP(tool_folder, struct tool_folder *, tool_folder_free)
+HF_DEFINE_CLEANUP(pg, PGconn *, PQfinish)
+HF_DEFINE_CLEANUP(result, PGresult *, PQclear)
+
+struct options {
+	struct config config;
+	bool json;
+};
+
+static void hf_cleanup_options(struct options *options)
+{
+	config_deinit(&options->config);
+}
+
+static int complain(const char *text)
+{
+	fprintf(stderr, "holdfast tools: %s\n", text);
+	return EXIT_FAILED;
+}
+
+/* The folder stands before the file that the text begins with. */
+static int complain_of(const char *dir, const struct hf_err *err)
+{
+	size_t len = strlen(dir);
+	bool slash = len && dir[len - 1] == '/';
+	bool named = err->code == HF_MISSING || err->code == HF_DB;
+	if (named)
+		return complain(err->text);
+	fprintf(stderr, "holdfast tools: %s%s%s\n", dir, slash ? "" : "/", err->text);
+	return EXIT_FAILED;
+}
+
+static enum hf_code folder_open(const char *dir, struct tool_folder **folder, struct tool **tool,
+				struct hf_err *err)
+{
+	hf_try(tool_folder_read(dir, folder, err));
+	return tool_folder_tool(*folder, tool, err);
+}
+
+/* --- check ------------------------------------------------------------------------------------ */
+
+static int check_one(const char *dir)
+{
+	hf_cleanup(tool_folder) struct tool_folder *folder = nullptr;
+	hf_cleanup(tool) struct tool *tool = nullptr;
+	struct hf_err err = {};
+	if (folder_open(dir, &folder, &tool, &err) != HF_OK)
+		return complain_of(dir, &err);
+	printf("%s: good, version %.*s, %zu phase%s, %zu file%s\n", tool->name, VERSION_CHARS_SHOWN,
+	       tool->version, tool->phases_count, tool->phases_count == 1 ? "" : "s", folder->count,
+	       folder->count == 1 ? "" : "s");
+	return EXIT_DONE;
+}
+
+static int check(const char **dirs)
+{
+	int status = EXIT_DONE;
+	for (; *dirs; dirs++) {
+		int one = check_one(*dirs);
+		status = status == EXIT_DONE ? one : status;
+	}
+	return status;
+}
+
+/* --- The database ----------------------------------------------------------------------------- */
+
+static int connect_admin(const char *dsn, PGconn **out)
+{
+	if (!dsn || !*dsn) {
+		complain("needs an administrator's connection: --dsn or HOLDFAST_DSN");
+		return EXIT_USAGE;
+	}
+	/* Later ones win, so the DSN may say otherwise but for the encoding, which is ours. */
+	static const char *const names[] = { "connect_timeout", "fallback_application_name",
+					     "dbname", "client_encoding", nullptr };
+	const char *const values[] = { "10", "holdfast tools", dsn, "UTF8", nullptr };
+	PGconn *db = PQconnectdbParams(names, values, 1);
+	if (PQstatus(db) != CONNECTION_OK) {
+		fprintf(stderr, "holdfast tools: %s", PQerrorMessage(db));
+		PQfinish(db);
+		return EXIT_DATABASE;
+	}
+	*out = db;
+	return EXIT_DONE;
+}
+
+static int status_of(PGconn *db, const struct hf_err *err)
+{
+	if (PQstatus(db) != CONNECTION_OK)
+		return EXIT_DATABASE;
+	return err->code == HF_MISSING ? EXIT_MIGRATION : EXIT_FAILED;
+}
+
+/* --- apply ------------------------------------------------------------------------------------ */
+
+static int apply_one(PGconn *db, const char *dir)
+{
+	static const char *const words[] = {
+		[APPLIED_NEW] = "applied, current from now on",
+		[APPLIED_BACK] = "was applied before, current again",
+		[APPLIED_STOOD] = "nothing to do, is current",
+	};
+	hf_cleanup(tool_folder) struct tool_folder *folder = nullptr;
+	hf_cleanup(tool) struct tool *tool = nullptr;
+	struct hf_err err = {};
+	if (folder_open(dir, &folder, &tool, &err) != HF_OK)
+		return complain_of(dir, &err);
+	enum applied applied;
+	int32_t id;
+	if (tool_apply(db, folder, tool, &applied, &id, &err) != HF_OK) {
+		complain_of(dir, &err);
+		return status_of(db, &err);
+	}
+	printf("%s: version %.*s %s\n", tool->name, VERSION_CHARS_SHOWN, tool->version,
+	       words[applied]);
+	return EXIT_DONE;
+}
+
+static int apply(const char *dsn, const char **dirs)
+{
+	hf_cleanup(pg) PGconn *db = nullptr;
+	int status = connect_admin(dsn, &db);
+	for (; db && *dirs; dirs++) {
+		int one = apply_one(db, *dirs);
+		status = status == EXIT_DONE ? one : status;
+	}
+	return status;
+}
+
+/* --- list ------------------------------------------------------------------------------------- */
+
+enum { LIST_NAME, LIST_VERSION, LIST_CURRENT, LIST_PHASES, LIST_APPLIED, LIST_OPEN };
+
+static void print_table(const PGresult *rows)
+{
+	int count = PQntuples(rows), width = 4;
+	for (int i = 0; i < count; i++) {
+		int len = (int)strlen(PQgetvalue(rows, i, LIST_NAME));
+		width = len > width ? len : width;
+	}
+	printf("%-*s  %-*s  CURRENT  PHASES  OPEN  APPLIED\n", width, "NAME", VERSION_CHARS_SHOWN,
+	       "VERSION");
+	for (int i = 0; i < count; i++)
+		printf("%-*s  %.*s  %-7s  %6s  %4s  %s\n", width, PQgetvalue(rows, i, LIST_NAME),
+		       VERSION_CHARS_SHOWN, PQgetvalue(rows, i, LIST_VERSION),
+		       *PQgetvalue(rows, i, LIST_CURRENT) == 't' ? "yes" : "no",
+		       PQgetvalue(rows, i, LIST_PHASES), PQgetvalue(rows, i, LIST_OPEN),
+		       PQgetvalue(rows, i, LIST_APPLIED));
+}
+
+static void print_json(const PGresult *rows)
+{
+	hf_cleanup(buf) struct buf text = {};
+	for (int i = 0; i < PQntuples(rows); i++) {
+		buf_clear(&text);
+		buf_add_text(&text, "{\"name\":");
+		json_string_encode(slice_of(PQgetvalue(rows, i, LIST_NAME)), &text);
+		buf_add_format(&text,
+			       ",\"version\":\"%s\",\"current\":%s,\"phases\":%s,\"open\":%s,"
+			       "\"applied\":\"%s\"}",
+			       PQgetvalue(rows, i, LIST_VERSION),
+			       *PQgetvalue(rows, i, LIST_CURRENT) == 't' ? "true" : "false",
+			       PQgetvalue(rows, i, LIST_PHASES), PQgetvalue(rows, i, LIST_OPEN),
+			       PQgetvalue(rows, i, LIST_APPLIED));
+		puts(text.data);
+	}
+}
+
+static int list(const char *dsn, bool json)
+{
+	hf_cleanup(pg) PGconn *db = nullptr;
+	int status = connect_admin(dsn, &db);
+	if (!db)
+		return status;
+	hf_cleanup(result) PGresult *rows = PQexec(
+	    db,
+	    "SELECT t.name, t.version, t.current, t.phases,"
+	    " to_char(t.applied AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'),"
+	    " (SELECT count(*) FROM holdfast.work w WHERE w.queue = t.tool)"
+	    " FROM holdfast.tool t ORDER BY t.name, t.current DESC, t.applied DESC, t.tool DESC");
+	if (PQresultStatus(rows) != PGRES_TUPLES_OK) {
+		const char *sqlstate = PQresultErrorField(rows, PG_DIAG_SQLSTATE);
+		bool unmade =
+		    sqlstate && (strcmp(sqlstate, "42P01") == 0 || strcmp(sqlstate, "3F000") == 0);
+		fprintf(stderr, "holdfast tools: %s", PQerrorMessage(db));
+		if (PQstatus(db) != CONNECTION_OK)
+			return EXIT_DATABASE;
+		if (unmade)
+			complain("run `holdfast migrate`");
+		return unmade ? EXIT_MIGRATION : EXIT_FAILED;
+	}
+	if (json)
+		print_json(rows);
+	else
+		print_table(rows);
+	return EXIT_DONE;
+}
+
+/* --- The command ------------------------------------------------------------------------------ */
+
+static enum hf_code on_flag(void *ctx, const char *name, const char *, struct hf_err *)
+{
+	struct options *options = ctx;
+	hf_assert(strcmp(name, "json") == 0);
+	options->json = true;
+	return HF_OK;
+}
+
+static int wrong_use(const char *text)
+{
+	fprintf(stderr,
+		"holdfast tools: %s\n"
+		"usage: holdfast tools check DIR… | apply DIR… | list [--json]\n",
+		text);
+	return EXIT_USAGE;
+}
+
+int cmd_tools(int argc, char **argv)
+{
+	static const char *const own[] = { "json", nullptr };
+	hf_cleanup(options) struct options options = {};
+	struct hf_err err = {};
+	if (config_load(&options.config, 't', argc, argv, own, on_flag, &options, &err) != HF_OK)
+		return wrong_use(err.text);
+	const char **words = options.config.arguments;
+	int dirs_count = options.config.arguments_count - 1;
+	if (dirs_count < 0)
+		return wrong_use("says nothing of what to do");
+	bool checks = strcmp(words[0], "check") == 0, applies = strcmp(words[0], "apply") == 0;
+	bool lists = strcmp(words[0], "list") == 0;
+	if (!checks && !applies && !lists)
+		return wrong_use("knows check, apply and list");
+	if (lists && dirs_count > 0)
+		return wrong_use("list takes no folder");
+	if (!lists && options.json)
+		return wrong_use("--json goes with list");
+	if (!lists && dirs_count == 0)
+		return wrong_use("names no folder");
+	if (checks)
+		return check(words + 1);
+	if (applies)
+		return apply(options.config.dsn, words + 1);
+	return list(options.config.dsn, options.json);
+}

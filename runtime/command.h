@@ -1,0 +1,23 @@
+/* command.h - the commands of the program; each parses its flags and calls one function. Exit
+ * codes are the program's, listed here. */
+#pragma once
+
+enum exit_code {
+	EXIT_DONE = 0,
+	EXIT_FAILED = 1,
+	EXIT_USAGE = 2,
+	EXIT_DATABASE = 3,  /* unreachable */
+	EXIT_MIGRATION = 4, /* `holdfast migrate` is needed */
+};
+
+/* argc and argv without program and command names. */
+int cmd_api(int argc, char **argv);
+int cmd_worker(int argc, char **argv);
+int cmd_maintain(int argc, char **argv);
+int cmd_migrate(int argc, char **argv);
+int cmd_tools(int argc, char **argv);
+int cmd_call(int argc, char **argv);
+int cmd_task(int argc, char **argv);
+int cmd_up(int argc, char **argv);
+int cmd_down(int argc, char **argv);
+int cmd_version(int argc, char **argv);

@@ -1,0 +1,355 @@
+/* config.c - settings from the table in config.def: defaults, the environment, flags, in this
+ * order, the later wins. Values are checked as they are read, so that a struct config holds only
+ * what the table allows. Text is borrowed from the environment and argv. */
+#include "runtime/config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <libpq-fe.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base.h"
+#include "runtime/buf.h"
+#include "runtime/log.h"
+
+constexpr size_t CONFIG_NAME_LEN_MAX = 40;
+constexpr int CONFIG_HELP_INDENT = 10;
+constexpr int CONFIG_HELP_COLUMNS = 80;
+
+static const char env_prefix[] = "HOLDFAST_";
+
+enum setting_type { SETTING_TEXT, SETTING_INT, SETTING_FLAG };
+
+struct setting {
+	const char *name;
+	enum setting_type type;
+	size_t offset;
+	int64_t min, max;
+	const char *roles;
+	const char *help;
+};
+
+static const struct setting settings[] = {
+#define SETTING(name, type, value, min, max, roles, help) \
+	{ #name, SETTING_##type, offsetof(struct config, name), min, max, roles, help },
+#include "runtime/config.def"
+#undef SETTING
+};
+
+static const struct config defaults = {
+#define SETTING(name, type, value, ...) .name = (value),
+#include "runtime/config.def"
+#undef SETTING
+};
+
+extern char **environ;
+
+/* What is given a command's own flags. */
+struct own_flags {
+	const char *const *names;
+	enum hf_code (*take)(void *ctx, const char *name, const char *value, struct hf_err *err);
+	void *ctx;
+};
+
+/* "listen_at" as "listen-at" or "LISTEN_AT". */
+static const char *flag_name(const struct setting *setting, char *text)
+{
+	hf_assert(strlen(setting->name) < CONFIG_NAME_LEN_MAX);
+	strcpy(text, setting->name);
+	for (char *at = text; *at; at++)
+		if (*at == '_')
+			*at = '-';
+	return text;
+}
+
+static const char *env_name(const struct setting *setting, char *text)
+{
+	hf_assert(strlen(setting->name) < CONFIG_NAME_LEN_MAX);
+	size_t i = 0;
+	for (; setting->name[i]; i++) {
+		char c = setting->name[i];
+		text[i] = c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
+	}
+	text[i] = '\0';
+	return text;
+}
+
+static const struct setting *find(const char *name, size_t len,
+				  const char *(*spell)(const struct setting *, char *))
+{
+	char text[CONFIG_NAME_LEN_MAX];
+	for (size_t i = 0; i < countof(settings); i++) {
+		const char *spelt = spell(&settings[i], text);
+		if (strlen(spelt) == len && memcmp(spelt, name, len) == 0)
+			return &settings[i];
+	}
+	return nullptr;
+}
+
+static enum hf_code set_int(const struct setting *setting, int64_t *slot, const char *value,
+			    const char *source, struct hf_err *err)
+{
+	char *end = nullptr;
+	errno = 0;
+	long long number = strtoll(value, &end, 10);
+	bool plain = (value[0] >= '0' && value[0] <= '9') || value[0] == '-';
+	if (!plain || *end || errno)
+		return hf_fail(err, HF_INVALID, "%s: `%s` is not a whole number", source, value);
+	if (number < setting->min || number > setting->max)
+		return hf_fail(err, HF_INVALID, "%s: %lld is not within %" PRId64 " and %" PRId64,
+			       source, number, setting->min, setting->max);
+	*slot = number;
+	return HF_OK;
+}
+
+static enum hf_code set_flag(bool *slot, const char *value, const char *source, struct hf_err *err)
+{
+	static const char *const words[][2] = { { "0", "1" },
+						{ "false", "true" },
+						{ "no", "yes" } };
+	for (size_t i = 0; i < countof(words); i++) {
+		for (int on = 0; on < 2; on++) {
+			if (strcmp(value, words[i][on]) == 0) {
+				*slot = on;
+				return HF_OK;
+			}
+		}
+	}
+	return hf_fail(err, HF_INVALID, "%s: `%s` is neither true nor false", source, value);
+}
+
+/* `source` names the flag or variable in an error. */
+static enum hf_code set(struct config *config, const struct setting *setting, const char *value,
+			const char *source, struct hf_err *err)
+{
+	void *slot = (char *)config + setting->offset;
+	switch (setting->type) {
+	case SETTING_INT:
+		return set_int(setting, slot, value, source, err);
+	case SETTING_FLAG:
+		return set_flag(slot, value, source, err);
+	case SETTING_TEXT:
+		break;
+	}
+	enum log_level level;
+	if (setting->offset == offsetof(struct config, log_level) &&
+	    !log_level_parse(value, &level))
+		return hf_fail(err, HF_INVALID, "%s: `%s` is not debug, info, warn or error",
+			       source, value);
+	*(const char **)slot = value;
+	return HF_OK;
+}
+
+static enum hf_code read_environment(struct config *config, struct hf_err *err)
+{
+	for (char **entry = environ; entry && *entry; entry++) {
+		const char *variable = *entry;
+		const char *equals = strchr(variable, '=');
+		if (!equals || strncmp(variable, env_prefix, sizeof env_prefix - 1) != 0)
+			continue;
+		const char *name = variable + sizeof env_prefix - 1;
+		const struct setting *setting = find(name, (size_t)(equals - name), env_name);
+		int source_len = (int)(equals - variable);
+		if (!setting)
+			return hf_fail(err, HF_INVALID, "unknown setting %.*s in the environment",
+				       source_len, variable);
+		char source[sizeof env_prefix + CONFIG_NAME_LEN_MAX];
+		snprintf(source, sizeof source, "%.*s", source_len, variable);
+		hf_try(set(config, setting, equals + 1, source, err));
+	}
+	return HF_OK;
+}
+
+/* The name in `own` without its '=', or nullptr. */
+static const char *find_own(const struct own_flags *own, const char *name, size_t len,
+			    bool *takes_value)
+{
+	for (size_t i = 0; own->names && own->names[i]; i++) {
+		const char *row = own->names[i];
+		size_t row_len = strlen(row);
+		*takes_value = row_len && row[row_len - 1] == '=';
+		if (row_len - *takes_value == len && memcmp(row, name, len) == 0)
+			return row;
+	}
+	return nullptr;
+}
+
+static enum hf_code take_own(const struct own_flags *own, const char *row, const char *value,
+			     struct hf_err *err)
+{
+	hf_assert(own->take);
+	char name[CONFIG_NAME_LEN_MAX];
+	size_t len = strcspn(row, "=");
+	hf_assert(len < sizeof name);
+	memcpy(name, row, len);
+	name[len] = '\0';
+	return own->take(own->ctx, name, value, err);
+}
+
+/* One flag at argv[*at]; moves *at onto the value where that stands apart. */
+static enum hf_code read_flag(struct config *config, char role, const struct own_flags *own,
+			      int argc, char **argv, int *at, struct hf_err *err)
+{
+	const char *flag = argv[*at];
+	const char *name = flag + 2;
+	size_t len = strcspn(name, "=");
+	const char *value = name[len] == '=' ? name + len + 1 : nullptr;
+	int shown = (int)len + 2;
+	bool takes_value = false;
+	const char *own_row = find_own(own, name, len, &takes_value);
+	const struct setting *setting = own_row ? nullptr : find(name, len, flag_name);
+	if (!own_row && !setting)
+		return hf_fail(err, HF_INVALID, "unknown flag %.*s", shown, flag);
+	if (setting && !strchr(setting->roles, role))
+		return hf_fail(err, HF_INVALID, "%.*s is no flag of this command", shown, flag);
+	if (setting)
+		takes_value = setting->type != SETTING_FLAG;
+	if (takes_value && !value) {
+		if (*at + 1 >= argc)
+			return hf_fail(err, HF_INVALID, "%s needs a value", flag);
+		value = argv[++*at];
+	}
+	if (own_row) {
+		if (!takes_value && value)
+			return hf_fail(err, HF_INVALID, "%.*s takes no value", shown, flag);
+		return take_own(own, own_row, value, err);
+	}
+	char source[2 + CONFIG_NAME_LEN_MAX];
+	snprintf(source, sizeof source, "%.*s", shown, flag);
+	return set(config, setting, value ? value : "true", source, err);
+}
+
+static enum hf_code read_flags(struct config *config, char role, const struct own_flags *own,
+			       int argc, char **argv, struct hf_err *err)
+{
+	bool ended = false;
+	for (int i = 0; i < argc; i++) {
+		const char *word = argv[i];
+		if (ended || word[0] != '-' || word[1] == '\0') {
+			config->arguments[config->arguments_count++] = word;
+		} else if (strcmp(word, "--") == 0) {
+			ended = true;
+		} else if (word[1] != '-') {
+			return hf_fail(err, HF_INVALID, "unknown flag %s; flags start with --",
+				       word);
+		} else {
+			hf_try(read_flag(config, role, own, argc, argv, &i, err));
+		}
+	}
+	return HF_OK;
+}
+
+enum hf_code config_load(struct config *config, char role, int argc, char **argv,
+			 const char *const *own,
+			 enum hf_code (*take)(void *ctx, const char *name, const char *value,
+					      struct hf_err *err),
+			 void *ctx, struct hf_err *err)
+{
+	hf_assert(config);
+	hf_assert(argc >= 0);
+	struct config made = defaults;
+	made.arguments = hf_alloc(((size_t)argc + 1) * sizeof *made.arguments);
+	const struct own_flags own_flags = { own, take, ctx };
+	enum hf_code code = read_environment(&made, err);
+	if (code == HF_OK)
+		code = read_flags(&made, role, &own_flags, argc, argv, err);
+	if (code == HF_OK)
+		*config = made;
+	else
+		config_deinit(&made);
+	return code;
+}
+
+void config_deinit(struct config *config)
+{
+	hf_assert(config);
+	free(config->arguments);
+	*config = (struct config){};
+}
+
+static void print_wrapped(const char *text)
+{
+	int column = printf("%*s", CONFIG_HELP_INDENT, "");
+	while (*text) {
+		int len = (int)strcspn(text, " ");
+		if (column + len > CONFIG_HELP_COLUMNS)
+			column = printf("\n%*s", CONFIG_HELP_INDENT, "") - 1;
+		column += printf("%.*s", len, text);
+		text += len;
+		while (*text == ' ')
+			text++;
+		if (*text)
+			column += printf(" ");
+	}
+	putchar('\n');
+}
+
+static void print_setting(const struct setting *setting)
+{
+	char name[CONFIG_NAME_LEN_MAX];
+	printf("  --%s%s\n", flag_name(setting, name),
+	       setting->type == SETTING_FLAG  ? ""
+	       : setting->type == SETTING_INT ? " NUMBER"
+					      : " TEXT");
+	print_wrapped(setting->help);
+	printf("%*s%s%s", CONFIG_HELP_INDENT, "", env_prefix, env_name(setting, name));
+	const void *slot = (const char *)&defaults + setting->offset;
+	const char *text = setting->type == SETTING_TEXT ? *(const char *const *)slot : nullptr;
+	if (setting->type == SETTING_INT)
+		printf("; default %" PRId64 ", from %" PRId64 " to %" PRId64,
+		       *(const int64_t *)slot, setting->min, setting->max);
+	else if (setting->type == SETTING_FLAG)
+		printf("; default %s", *(const bool *)slot ? "true" : "false");
+	else if (text && *text)
+		printf("; default %s", text);
+	putchar('\n');
+}
+
+void config_print_help(char role)
+{
+	for (size_t i = 0; i < countof(settings); i++)
+		if (strchr(settings[i].roles, role))
+			print_setting(&settings[i]);
+}
+
+/* libpq's form: '…' with \ before ' and \. */
+static void add_option(struct buf *dsn, const char *keyword, const char *value)
+{
+	if (dsn->len)
+		buf_add_byte(dsn, ' ');
+	buf_add_format(dsn, "%s='", keyword);
+	for (; *value; value++) {
+		if (*value == '\'' || *value == '\\')
+			buf_add_byte(dsn, '\\');
+		buf_add_byte(dsn, *value);
+	}
+	buf_add_byte(dsn, '\'');
+}
+
+enum hf_code config_role_dsn(const char *dsn, const char *user, char **out, struct hf_err *err)
+{
+	hf_assert(user);
+	hf_assert(out);
+	if (!dsn || !*dsn)
+		return hf_fail(err, HF_INVALID, "no database: set HOLDFAST_DSN or a flag for it");
+	char *reason = nullptr;
+	PQconninfoOption *options = PQconninfoParse(dsn, &reason);
+	/* libpq's reason may quote the string, and with it a password. */
+	PQfreemem(reason);
+	if (!options)
+		return hf_fail(err, HF_INVALID, "the DSN is no Postgres connection string");
+	hf_cleanup(buf) struct buf made = {};
+	for (const PQconninfoOption *option = options; option->keyword; option++) {
+		bool replaced = strcmp(option->keyword, "user") == 0 ||
+				strcmp(option->keyword, "password") == 0;
+		if (option->val && !replaced)
+			add_option(&made, option->keyword, option->val);
+	}
+	PQconninfoFree(options);
+	add_option(&made, "user", user);
+	*out = buf_take(&made);
+	return HF_OK;
+}

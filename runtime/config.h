@@ -1,0 +1,38 @@
+/* config.h - the settings of a process: defaults, then the environment, then flags. One table,
+ * config.def; unknown flags and unknown HOLDFAST_ variables are errors, and so is a value out of
+ * its bounds. A TEXT setting `x_file` holds a path; secrets are only ever read from files. */
+#pragma once
+
+#include <stdint.h>
+
+#include "runtime/err.h"
+
+#define CONFIG_TYPE_TEXT const char *
+#define CONFIG_TYPE_INT int64_t
+#define CONFIG_TYPE_FLAG bool
+
+struct config {
+#define SETTING(name, type, ...) CONFIG_TYPE_##type name;
+#include "runtime/config.def"
+#undef SETTING
+	const char **arguments; /* what is no flag, in order; nullptr-terminated */
+	int arguments_count;
+};
+
+/* `role` is a letter of config.def's roles column: only those settings are taken as flags; the
+ * environment may hold all. `argv` without program and command names; "--" ends the flags. A flag
+ * that the command itself defines is in `own` (nullptr-terminated names without "--"; a trailing
+ * '=' says that it takes a value) and is handed to `take` (value nullptr for a bare flag). Values
+ * are `--name value` or `--name=value`; a FLAG may stand bare. */
+enum hf_code config_load(struct config *config, char role, int argc, char **argv,
+			 const char *const *own,
+			 enum hf_code (*take)(void *ctx, const char *name, const char *value,
+					      struct hf_err *err),
+			 void *ctx, struct hf_err *err);
+void config_deinit(struct config *config);
+
+/* The flags of a role with their defaults, for --help. */
+void config_print_help(char role);
+
+/* `dsn` with `user` in place of its user and without its password; heap. HF_INVALID: no DSN. */
+enum hf_code config_role_dsn(const char *dsn, const char *user, char **out, struct hf_err *err);

@@ -1,0 +1,578 @@
+/* db.c - the machine of one connection.
+ *
+ *     down ──start──► connecting* ──► greeting* ──► up* ──┐
+ *      ▲ wait*            │               │          │    │ calls
+ *      └──────────────────┴───── lost ────┴──────────┘ ◄──┘
+ *                                    * suspended: a callback resumes
+ *
+ * greeting: the pipeline's first calls, the barrier and LISTEN, are in flight; nothing else is sent
+ * before they are answered. Lost: what was in flight goes back to the head of the queue and is sent
+ * again on the next connection. */
+#include "runtime/db.h"
+
+#include <ev.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base.h"
+#include "runtime/clock.h"
+#include "runtime/log.h"
+#include "runtime/random.h"
+
+enum db_state { DB_DOWN, DB_CONNECTING, DB_GREETING, DB_UP };
+
+struct call {
+	struct call *next;
+	const char *sql;
+	struct pgparams params;
+	db_done *done;
+	void *ctx;
+	int64_t give_up_at_ms; /* boot time; 0: never */
+	int64_t not_before_ms; /* a failed call waits this out before it is sent again */
+	int failures;
+	PGresult *result; /* rows, kept until the Sync says that they are committed */
+	bool greeting;    /* of the connection itself */
+};
+
+struct calls {
+	struct call *head, **tail;
+	size_t count;
+};
+
+struct db {
+	struct ev_loop *loop;
+	char *dsn, *name, *listen;
+	void (*notified)(void *ctx, const char *payload);
+	void (*connected)(void *ctx);
+	void *ctx;
+	/* private */
+	enum db_state state;
+	PGconn *conn;
+	ev_io io;
+	ev_timer timer; /* connecting, answering, waiting: the next thing that time brings */
+	ev_check kick; /* fed, never started: sends at the end of a turn what was queued in it */
+	struct calls queue;  /* to be sent */
+	struct calls flight; /* sent, in order */
+	int64_t connect_at_ms, connecting_since_ms, flight_since_ms;
+	int failures;
+	bool warned; /* a WARNING came while the oldest call ran: its commit is unknown */
+};
+
+static void calls_init(struct calls *calls)
+{
+	*calls = (struct calls){ .tail = &calls->head };
+}
+
+static void calls_add(struct calls *calls, struct call *call)
+{
+	call->next = nullptr;
+	*calls->tail = call;
+	calls->tail = &call->next;
+	calls->count++;
+}
+
+static struct call *calls_take(struct calls *calls)
+{
+	struct call *call = calls->head;
+	if (!call)
+		return nullptr;
+	calls->head = call->next;
+	if (!calls->head)
+		calls->tail = &calls->head;
+	calls->count--;
+	return call;
+}
+
+static void call_free(struct call *call)
+{
+	PQclear(call->result);
+	pgparams_deinit(&call->params);
+	free(call);
+}
+
+static void call_end(struct call *call, enum hf_code code, const struct hf_err *err)
+{
+	if (call->done)
+		call->done(call->ctx, code, code == HF_OK ? call->result : nullptr, err);
+	call_free(call);
+}
+
+static int64_t backoff_ms(int failures)
+{
+	int64_t cap = DB_BACKOFF_FIRST_MS;
+	for (int i = 1; i < failures && cap < DB_BACKOFF_MAX_MS; i++)
+		cap *= 2;
+	if (cap > DB_BACKOFF_MAX_MS)
+		cap = DB_BACKOFF_MAX_MS;
+	return 1 + random_up_to(cap);
+}
+
+static void db_lost(struct db *db, const char *why);
+static void db_connect(struct db *db);
+
+/* --- time ------------------------------------------------------------------------------------- */
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+	return !a || (b && b < a) ? b : a;
+}
+
+/* When the timer is next needed, by boot time; 0: not at all. */
+static int64_t next_time(const struct db *db)
+{
+	int64_t at = 0;
+	if (db->state == DB_DOWN)
+		at = db->connect_at_ms;
+	if (db->state == DB_CONNECTING)
+		at = db->connecting_since_ms + DB_CONNECT_MS;
+	if (db->flight.head)
+		at = earlier(at, db->flight_since_ms + DB_ANSWER_MS);
+	for (const struct call *call = db->flight.head; call; call = call->next)
+		if (call->done)
+			at = earlier(at, call->give_up_at_ms);
+	for (const struct call *call = db->queue.head; call; call = call->next) {
+		at = earlier(at, call->give_up_at_ms);
+		if (db->state == DB_UP)
+			at = earlier(at, call->not_before_ms);
+	}
+	return at;
+}
+
+static void timer_set(struct db *db)
+{
+	ev_timer_stop(db->loop, &db->timer);
+	int64_t at = next_time(db);
+	if (!at)
+		return;
+	int64_t wait = at - clock_boot_ms();
+	ev_timer_set(&db->timer, wait > 0 ? (double)wait / 1000.0 : 0.0, 0.0);
+	ev_timer_start(db->loop, &db->timer);
+}
+
+/* A caller that gave up is told so; its call in flight goes on without it. */
+static void give_up(struct db *db, int64_t now)
+{
+	struct hf_err err = {};
+	(void)hf_fail(&err, HF_BUSY, "Postgres did not answer in time");
+	for (struct call *call = db->flight.head; call; call = call->next) {
+		if (!call->done || !call->give_up_at_ms || call->give_up_at_ms > now)
+			continue;
+		db_done *done = call->done;
+		call->done = nullptr;
+		done(call->ctx, HF_BUSY, nullptr, &err);
+	}
+	struct calls kept;
+	calls_init(&kept);
+	for (struct call *call; (call = calls_take(&db->queue));) {
+		if (call->give_up_at_ms && call->give_up_at_ms <= now)
+			call_end(call, HF_BUSY, &err);
+		else
+			calls_add(&kept, call);
+	}
+	while (kept.head)
+		calls_add(&db->queue, calls_take(&kept));
+}
+
+static void on_timer(struct ev_loop *, ev_timer *watcher, int)
+{
+	struct db *db = container_of(watcher, struct db, timer);
+	int64_t now = clock_boot_ms();
+	give_up(db, now);
+	if (db->state == DB_DOWN && db->connect_at_ms <= now)
+		db_connect(db);
+	else if (db->state == DB_CONNECTING && db->connecting_since_ms + DB_CONNECT_MS <= now)
+		db_lost(db, "no connection in time");
+	else if (db->flight.head && db->flight_since_ms + DB_ANSWER_MS <= now)
+		db_lost(db, "no answer in time");
+	timer_set(db);
+}
+
+/* --- sending ---------------------------------------------------------------------------------- */
+
+static void io_set(struct db *db, int events)
+{
+	if (ev_is_active(&db->io) && (db->io.events & (EV_READ | EV_WRITE)) == events)
+		return;
+	ev_io_stop(db->loop, &db->io);
+	ev_io_set(&db->io, PQsocket(db->conn), events);
+	ev_io_start(db->loop, &db->io);
+}
+
+/* One act, one Sync, queued back to back; they leave together (rules 5 and 12). */
+static bool call_send(struct db *db, struct call *call)
+{
+	struct pgparams *params = &call->params;
+	const char *values[PGPARAMS_MAX];
+	int lengths[PGPARAMS_MAX], formats[PGPARAMS_MAX];
+	for (int i = 0; i < params->count; i++) {
+		values[i] = params->nulls[i] ? nullptr : params->values[i].data;
+		lengths[i] = (int)params->values[i].len;
+		formats[i] = 1;
+	}
+	return PQsendQueryParams(db->conn, call->sql, params->count, params->types, values, lengths,
+				 formats, 1) &&
+	       PQpipelineSync(db->conn);
+}
+
+static void db_flush(struct db *db)
+{
+	int left = PQflush(db->conn);
+	if (left < 0)
+		db_lost(db, PQerrorMessage(db->conn));
+	else
+		io_set(db, left ? EV_READ | EV_WRITE : EV_READ);
+}
+
+static void db_send(struct db *db)
+{
+	int64_t now = clock_boot_ms();
+	bool sent = false;
+	struct calls kept;
+	calls_init(&kept);
+	for (struct call *call; (call = calls_take(&db->queue));) {
+		if (call->not_before_ms > now || (db->state == DB_GREETING && !call->greeting)) {
+			calls_add(&kept, call);
+			continue;
+		}
+		if (!db->flight.head)
+			db->flight_since_ms = now;
+		calls_add(&db->flight, call);
+		sent = true;
+		if (!call_send(db, call)) {
+			while (kept.head)
+				calls_add(&db->queue, calls_take(&kept));
+			db_lost(db, PQerrorMessage(db->conn));
+			return;
+		}
+	}
+	while (kept.head)
+		calls_add(&db->queue, calls_take(&kept));
+	if (sent)
+		db_flush(db);
+}
+
+static void on_kick(struct ev_loop *, ev_check *watcher, int)
+{
+	struct db *db = container_of(watcher, struct db, kick);
+	if (db->state >= DB_GREETING)
+		db_send(db);
+	timer_set(db);
+}
+
+/* --- receiving -------------------------------------------------------------------------------- */
+
+static bool class_is(const char *state, const char *class)
+{
+	return strncmp(state, class, 2) == 0;
+}
+
+/* Back to the queue, to be sent again after a while; others may pass it. */
+static void call_again(struct db *db, struct call *call)
+{
+	PQclear(call->result);
+	call->result = nullptr;
+	call->failures++;
+	call->not_before_ms = clock_boot_ms() + backoff_ms(call->failures);
+	if (call->done)
+		calls_add(&db->queue, call);
+	else
+		call_free(call);
+}
+
+/* The barrier says how new the schema is; without enough of it this binary waits. */
+static bool greeting_answered(struct call *call)
+{
+	bool good = PQntuples(call->result) == 0 ||
+		    pgrow_int4(call->result, 0, 0) >= DB_SCHEMA_VERSION;
+	if (!good)
+		log_error("the schema is too old for this binary: run `holdfast migrate`", nullptr);
+	call_free(call);
+	return good;
+}
+
+/* The answer of the oldest call is whole. False: the connection is no good any more. */
+static bool call_answered(struct db *db, struct call *call)
+{
+	bool warned = db->warned;
+	db->warned = false;
+	const PGresult *result = call->result;
+	ExecStatusType status = result ? PQresultStatus(result) : PGRES_FATAL_ERROR;
+	if ((status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK) && !warned) {
+		if (call->greeting)
+			return greeting_answered(call);
+		call_end(call, HF_OK, nullptr);
+		return true;
+	}
+	const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : nullptr;
+	state = state ? state : "";
+	struct hf_err err = {};
+	(void)hf_fail(&err, HF_INVALID, "%s",
+		result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) ?: "?" : "?");
+	strncpy(err.sqlstate, state, sizeof err.sqlstate - 1);
+	if (!call->greeting && (class_is(state, "22") || class_is(state, "23") || class_is(state, "HF"))) {
+		call_end(call, HF_INVALID, &err);
+		return true;
+	}
+	log_warn("statement failed, will be sent again", "connection", db->name, "sqlstate", state,
+		 "error", warned ? "a warning at commit" : err.text, nullptr);
+	bool good = !call->greeting && !class_is(state, "57") && !class_is(state, "08") &&
+		    strcmp(state, "25006") != 0;
+	call_again(db, call);
+	return good;
+}
+
+static void db_greeted(struct db *db)
+{
+	for (const struct call *call = db->flight.head; call; call = call->next)
+		if (call->greeting)
+			return;
+	db->state = DB_UP;
+	db->failures = 0;
+	log_info("connected to Postgres", "connection", db->name, nullptr);
+	if (db->connected)
+		db->connected(db->ctx);
+	ev_feed_event(db->loop, &db->kick, EV_CUSTOM);
+}
+
+static bool take_result(struct db *db, PGresult *result)
+{
+	struct call *call = db->flight.head;
+	if (!call) { /* an error outside any call: the connection ends */
+		PQclear(result);
+		return false;
+	}
+	if (PQresultStatus(result) != PGRES_PIPELINE_SYNC) {
+		if (call->result)
+			PQclear(result);
+		else
+			call->result = result;
+		return true;
+	}
+	PQclear(result);
+	calls_take(&db->flight);
+	db->flight_since_ms = clock_boot_ms();
+	bool good = call_answered(db, call);
+	if (good && db->state == DB_GREETING)
+		db_greeted(db);
+	return good;
+}
+
+static void notifications(struct db *db)
+{
+	for (PGnotify *notify; (notify = PQnotifies(db->conn));) {
+		if (db->notified)
+			db->notified(db->ctx, notify->extra);
+		PQfreemem(notify);
+	}
+}
+
+static void db_receive(struct db *db)
+{
+	if (!PQconsumeInput(db->conn)) {
+		db_lost(db, PQerrorMessage(db->conn));
+		return;
+	}
+	notifications(db);
+	bool ended = false; /* between two results of a pipeline libpq says nullptr once */
+	while (!PQisBusy(db->conn)) {
+		PGresult *result = PQgetResult(db->conn);
+		if (!result) {
+			if (ended || !db->flight.head)
+				break;
+			ended = true;
+			continue;
+		}
+		ended = false;
+		if (!take_result(db, result)) {
+			db_lost(db, "the server ended the connection");
+			return;
+		}
+	}
+}
+
+static void on_io(struct ev_loop *, ev_io *watcher, int events)
+{
+	struct db *db = container_of(watcher, struct db, io);
+	if (db->state == DB_CONNECTING) {
+		db_connect(db);
+	} else {
+		if (events & EV_READ)
+			db_receive(db);
+		if (db->state >= DB_GREETING && (events & EV_WRITE))
+			db_flush(db);
+	}
+	timer_set(db);
+}
+
+/* --- connecting ------------------------------------------------------------------------------- */
+
+static void on_notice(void *ctx, const PGresult *result)
+{
+	struct db *db = ctx;
+	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+	if (severity && strcmp(severity, "WARNING") == 0)
+		db->warned = true;
+}
+
+static void greet(struct db *db, const char *sql)
+{
+	struct call *call = hf_alloc(sizeof *call);
+	call->sql = sql;
+	call->greeting = true;
+	call->next = db->queue.head;
+	if (!db->queue.head)
+		db->queue.tail = &call->next;
+	db->queue.head = call;
+	db->queue.count++;
+}
+
+static void db_connected(struct db *db)
+{
+	PQsetnonblocking(db->conn, 1);
+	PQsetNoticeReceiver(db->conn, on_notice, db);
+	if (!PQenterPipelineMode(db->conn)) {
+		db_lost(db, PQerrorMessage(db->conn));
+		return;
+	}
+	db->state = DB_GREETING;
+	if (db->listen)
+		greet(db, db->listen);
+	greet(db, "SELECT holdfast.barrier()");
+	db_send(db);
+}
+
+static void db_connect(struct db *db)
+{
+	if (db->state == DB_DOWN) {
+		const char *const names[] = { "connect_timeout", "tcp_user_timeout", "keepalives_idle",
+					      "application_name", "dbname", nullptr };
+		const char *const values[] = { "5", "5000", "10", db->name, db->dsn, nullptr };
+		db->conn = PQconnectStartParams(names, values, 1);
+		db->connecting_since_ms = clock_boot_ms();
+		db->state = DB_CONNECTING;
+		if (!db->conn || PQstatus(db->conn) == CONNECTION_BAD || PQsocket(db->conn) < 0) {
+			db_lost(db, db->conn ? PQerrorMessage(db->conn) : "out of memory");
+			return;
+		}
+		io_set(db, EV_WRITE);
+		return;
+	}
+	switch (PQconnectPoll(db->conn)) {
+	case PGRES_POLLING_READING:
+		ev_io_stop(db->loop, &db->io); /* the socket may be another one now */
+		io_set(db, EV_READ);
+		break;
+	case PGRES_POLLING_WRITING:
+		ev_io_stop(db->loop, &db->io);
+		io_set(db, EV_WRITE);
+		break;
+	case PGRES_POLLING_OK:
+		ev_io_stop(db->loop, &db->io);
+		db_connected(db);
+		break;
+	default:
+		db_lost(db, PQerrorMessage(db->conn));
+		break;
+	}
+}
+
+static void db_lost(struct db *db, const char *why)
+{
+	if (db->failures == 0)
+		log_warn("connection to Postgres lost", "connection", db->name, "error", why, nullptr);
+	ev_io_stop(db->loop, &db->io);
+	PQfinish(db->conn);
+	db->conn = nullptr;
+	db->warned = false;
+	db->state = DB_DOWN;
+	db->connect_at_ms = clock_boot_ms() + backoff_ms(++db->failures);
+
+	struct calls waiting = db->queue;
+	if (!waiting.head)
+		waiting.tail = &waiting.head;
+	calls_init(&db->queue);
+	for (struct call *call; (call = calls_take(&db->flight));) {
+		PQclear(call->result);
+		call->result = nullptr;
+		if (call->greeting || !call->done)
+			call_free(call);
+		else
+			calls_add(&db->queue, call);
+	}
+	for (struct call *call; (call = calls_take(&waiting));) {
+		if (call->greeting)
+			call_free(call);
+		else
+			calls_add(&db->queue, call);
+	}
+	timer_set(db);
+}
+
+/* --- what others call ------------------------------------------------------------------------- */
+
+struct db *db_open(struct ev_loop *loop, const struct db_options *options)
+{
+	hf_assert(options->dsn);
+	hf_assert(options->name);
+	struct db *db = hf_alloc(sizeof *db);
+	db->loop = loop;
+	db->dsn = hf_strdup(options->dsn);
+	db->name = hf_format("holdfast %s", options->name);
+	db->listen = options->listen ? hf_format("LISTEN %s", options->listen) : nullptr;
+	db->notified = options->notified;
+	db->connected = options->connected;
+	db->ctx = options->ctx;
+	calls_init(&db->queue);
+	calls_init(&db->flight);
+	ev_init(&db->io, on_io);
+	ev_init(&db->timer, on_timer);
+	ev_init(&db->kick, on_kick);
+	ev_set_priority(&db->kick, EV_MINPRI); /* after all else of the turn */
+	db->connect_at_ms = clock_boot_ms();
+	timer_set(db);
+	return db;
+}
+
+void db_close(struct db *db)
+{
+	struct hf_err err = {};
+	(void)hf_fail(&err, HF_CANCELLED, "the process ends");
+	ev_io_stop(db->loop, &db->io);
+	ev_timer_stop(db->loop, &db->timer);
+	ev_clear_pending(db->loop, &db->kick);
+	PQfinish(db->conn);
+	for (struct call *call; (call = calls_take(&db->flight));)
+		call_end(call, HF_CANCELLED, &err);
+	for (struct call *call; (call = calls_take(&db->queue));)
+		call_end(call, HF_CANCELLED, &err);
+	free(db->dsn);
+	free(db->name);
+	free(db->listen);
+	free(db);
+}
+
+bool db_is_up(const struct db *db)
+{
+	return db->state == DB_UP;
+}
+
+size_t db_pending(const struct db *db)
+{
+	return db->queue.count + db->flight.count;
+}
+
+void db_call(struct db *db, const char *sql, struct pgparams *params, int64_t give_up_ms,
+	     db_done *done, void *ctx)
+{
+	hf_assert(done);
+	struct call *call = hf_alloc(sizeof *call);
+	call->sql = sql;
+	call->params = *params;
+	*params = (struct pgparams){};
+	call->done = done;
+	call->ctx = ctx;
+	call->give_up_at_ms = give_up_ms ? clock_boot_ms() + give_up_ms : 0;
+	calls_add(&db->queue, call);
+	ev_feed_event(db->loop, &db->kick, EV_CUSTOM);
+}

@@ -1,0 +1,50 @@
+/* db.h - one libpq connection on libev, in pipeline mode, kept open for ever: reconnects by itself
+ * with backoff, and sends a call again whose answer was lost (every function of ours may be called
+ * twice, rule 11). A call is one statement with its own Sync, so it is one transaction (rule 5);
+ * it counts as committed only at that Sync. Each new connection begins with a waiting commit before
+ * anything is read from it (rule 13). */
+#pragma once
+
+#include <libpq-fe.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/err.h"
+#include "runtime/pgvalue.h"
+
+struct ev_loop;
+struct db;
+
+constexpr int64_t DB_CONNECT_MS = 5'000;       /* for a connection to stand */
+constexpr int64_t DB_ANSWER_MS = 40'000;       /* for the oldest call in flight; then reconnect */
+constexpr int64_t DB_BACKOFF_FIRST_MS = 50;    /* between tries; doubled, with full jitter */
+constexpr int64_t DB_BACKOFF_MAX_MS = 2'000;
+constexpr int DB_SCHEMA_VERSION = 1;           /* what this binary needs */
+
+struct db_options {
+	const char *dsn;
+	const char *name;      /* in application_name and logs: "api write" */
+	const char *listen;    /* channel to listen on, or nullptr */
+	void (*notified)(void *ctx, const char *payload);
+	void (*connected)(void *ctx); /* after each (re)connect; nullable */
+	void *ctx;
+};
+
+/* Strings are copied. Starts to connect at once. */
+struct db *db_open(struct ev_loop *loop, const struct db_options *options);
+/* Calls that are still open get HF_CANCELLED. */
+void db_close(struct db *db);
+bool db_is_up(const struct db *db);
+size_t db_pending(const struct db *db);
+
+/* `result` has its rows in binary. Exactly one call, never from inside db_call:
+ * HF_OK with a result; HF_INVALID with the SQLSTATE where Postgres refuses the values (classes 22,
+ * 23 and our own HF), nothing was committed; HF_BUSY after give_up_ms (it may still be committed
+ * later); HF_CANCELLED at db_close. Every other trouble is waited out: reconnect, send again. */
+typedef void db_done(void *ctx, enum hf_code code, const PGresult *result,
+		     const struct hf_err *err);
+
+/* `sql` must live for ever (a literal). Takes the params over and leaves them empty.
+ * give_up_ms 0: never. */
+void db_call(struct db *db, const char *sql, struct pgparams *params, int64_t give_up_ms,
+	     db_done *done, void *ctx);

@@ -1,0 +1,214 @@
+#include "runtime/migrations.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base.h"
+
+/* The array order is the order of application. */
+#define EMBED(name) static const char name[] =
+EMBED(sql_roles) {
+#embed "sql/roles.sql" suffix(, 0)
+};
+EMBED(sql_grants) {
+#embed "sql/grants.sql" suffix(, 0)
+};
+EMBED(sql_0001_core) {
+#embed "sql/migrations/0001_core.sql" suffix(, 0)
+};
+EMBED(sql_base) {
+#embed "sql/functions/base.sql" suffix(, 0)
+};
+EMBED(sql_accept) {
+#embed "sql/functions/accept.sql" suffix(, 0)
+};
+EMBED(sql_work) {
+#embed "sql/functions/work.sql" suffix(, 0)
+};
+EMBED(sql_maintain) {
+#embed "sql/functions/maintain.sql" suffix(, 0)
+};
+
+/* Forward only. The number of the last is DB_SCHEMA_VERSION (db.h); oldest_binary is the oldest
+ * release that still runs against it. */
+static const struct {
+	int version;
+	const char *name, *sql, *oldest_binary;
+} migrations[] = {
+	{ 1, "0001_core", sql_0001_core, "0.1.0" },
+};
+
+/* Replaced at each run; an old signature stays for one release under its old name. */
+static const char *const functions[] = { sql_base, sql_accept, sql_work, sql_maintain };
+
+constexpr int LOCK_TRIES_MAX = 15; /* of lock_timeout 2 s each: half a minute for a rival's run */
+
+enum hf_code pg_connect(const char *dsn, const char *name, PGconn **conn, struct hf_err *err)
+{
+	const char *const names[] = { "connect_timeout", "tcp_user_timeout", "application_name",
+				      "dbname", nullptr };
+	const char *const values[] = { "5", "10000", name, dsn, nullptr };
+	PGconn *made = PQconnectdbParams(names, values, 1);
+	if (!made || PQstatus(made) != CONNECTION_OK) {
+		enum hf_code code = hf_fail(err, HF_DB, "%s",
+					    made ? PQerrorMessage(made) : "out of memory");
+		PQfinish(made);
+		return code;
+	}
+	*conn = made;
+	return HF_OK;
+}
+
+enum hf_code pg_run(PGconn *conn, const char *sql, int count, const char *const *values,
+		    PGresult **result, struct hf_err *err)
+{
+	PGresult *got = count ? PQexecParams(conn, sql, count, nullptr, values, nullptr, nullptr, 0) :
+				PQexec(conn, sql);
+	ExecStatusType status = PQresultStatus(got);
+	if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
+		const char *state = got ? PQresultErrorField(got, PG_DIAG_SQLSTATE) : nullptr;
+		const char *text = got ? PQresultErrorField(got, PG_DIAG_MESSAGE_PRIMARY) : nullptr;
+		enum hf_code code =
+			hf_fail(err, HF_DB, "%s", text ? text : PQerrorMessage(conn));
+		if (err && state)
+			strncpy(err->sqlstate, state, sizeof err->sqlstate - 1);
+		PQclear(got);
+		return code;
+	}
+	if (result)
+		*result = got;
+	else
+		PQclear(got);
+	return HF_OK;
+}
+
+static enum hf_code run(PGconn *conn, const char *sql, struct hf_err *err)
+{
+	return pg_run(conn, sql, 0, nullptr, nullptr, err);
+}
+
+static enum hf_code one_int(PGconn *conn, const char *sql, int *out, struct hf_err *err)
+{
+	PGresult *result = nullptr;
+	hf_try(pg_run(conn, sql, 0, nullptr, &result, err));
+	*out = PQntuples(result) ? atoi(PQgetvalue(result, 0, 0)) : 0;
+	PQclear(result);
+	return HF_OK;
+}
+
+static const char *const partitioned[] = { "task", "step", "event", "artifact" };
+
+/* Attaching takes no lock that stops a poll, unlike CREATE … PARTITION OF (rule 15). */
+static enum hf_code week_make(PGconn *conn, int week, struct hf_err *err)
+{
+	for (size_t i = 0; i < countof(partitioned); i++) {
+		const char *table = partitioned[i];
+		char *sql = hf_format("CREATE TABLE IF NOT EXISTS holdfast.%s_w%d (LIKE holdfast.%s "
+				      "INCLUDING ALL)",
+				      table, week, table);
+		enum hf_code code = run(conn, sql, err);
+		free(sql);
+		hf_try(code);
+		int attached = 0;
+		sql = hf_format("SELECT count(*) FROM pg_inherits WHERE inhrelid = "
+				"'holdfast.%s_w%d'::regclass",
+				table, week);
+		code = one_int(conn, sql, &attached, err);
+		free(sql);
+		hf_try(code);
+		if (attached)
+			continue;
+		sql = hf_format("ALTER TABLE holdfast.%s ATTACH PARTITION holdfast.%s_w%d FOR VALUES "
+				"FROM (%d) TO (%d)",
+				table, table, week, week, week + 1);
+		code = run(conn, sql, err);
+		free(sql);
+		hf_try(code);
+	}
+	char *sql = hf_format("INSERT INTO holdfast.week (week) VALUES (%d) ON CONFLICT DO NOTHING", week);
+	enum hf_code code = run(conn, sql, err);
+	free(sql);
+	return code;
+}
+
+enum hf_code weeks_ensure(PGconn *conn, int ahead, int *made, struct hf_err *err)
+{
+	int now = 0;
+	hf_try(one_int(conn, "SELECT holdfast.week_of(holdfast.to_ms(holdfast.now_()))", &now, err));
+	*made = 0;
+	for (int week = now; week <= now + ahead; week++) {
+		char *sql = hf_format("SELECT count(*) FROM holdfast.week WHERE week = %d", week);
+		int there = 0;
+		enum hf_code code = one_int(conn, sql, &there, err);
+		free(sql);
+		hf_try(code);
+		if (there)
+			continue;
+		hf_try(week_make(conn, week, err));
+		++*made;
+	}
+	return HF_OK;
+}
+
+/* Waits for a rival's run without ever queueing behind it for long. The number is ours alone. */
+static enum hf_code lock(PGconn *conn, struct hf_err *err)
+{
+	for (int i = 0; i < LOCK_TRIES_MAX; i++) {
+		hf_try(run(conn, "BEGIN; SET LOCAL lock_timeout = '2s'; "
+				 "SET LOCAL client_min_messages = warning", err));
+		if (run(conn, "SELECT pg_advisory_xact_lock(4752001)", err) == HF_OK)
+			return HF_OK;
+		bool busy = strcmp(err->sqlstate, "55P03") == 0;
+		struct hf_err ignored;
+		(void)run(conn, "ROLLBACK", &ignored);
+		if (!busy)
+			return err->code;
+	}
+	return hf_fail(err, HF_BUSY, "another migration holds the lock");
+}
+
+static enum hf_code apply(PGconn *conn, int *applied, struct hf_err *err)
+{
+	hf_try(run(conn, sql_roles, err));
+	hf_try(run(conn, "SET LOCAL ROLE holdfast_owner; SET LOCAL search_path = holdfast", err));
+	hf_try(run(conn,
+		   "CREATE TABLE IF NOT EXISTS schema_version (version integer PRIMARY KEY, "
+		   "oldest_binary text NOT NULL, applied timestamptz NOT NULL DEFAULT "
+		   "clock_timestamp())",
+		   err));
+	int version = 0;
+	hf_try(one_int(conn, "SELECT coalesce(max(version), 0) FROM schema_version", &version, err));
+	if (version > migrations[countof(migrations) - 1].version)
+		return HF_OK;
+	for (size_t i = 0; i < countof(migrations); i++) {
+		if (migrations[i].version <= version)
+			continue;
+		if (run(conn, migrations[i].sql, err) != HF_OK)
+			return hf_wrap(err, migrations[i].name);
+		char *sql = hf_format("INSERT INTO schema_version (version, oldest_binary) "
+				      "VALUES (%d, '%s')",
+				      migrations[i].version, migrations[i].oldest_binary);
+		enum hf_code code = run(conn, sql, err);
+		free(sql);
+		hf_try(code);
+		++*applied;
+	}
+	for (size_t i = 0; i < countof(functions); i++)
+		hf_try(run(conn, functions[i], err));
+	hf_try(run(conn, sql_grants, err));
+	int made;
+	return weeks_ensure(conn, WEEKS_AHEAD, &made, err);
+}
+
+enum hf_code migrate(PGconn *conn, int *applied, struct hf_err *err)
+{
+	*applied = 0;
+	hf_try(lock(conn, err));
+	enum hf_code code = apply(conn, applied, err);
+	struct hf_err ignored;
+	if (code == HF_OK)
+		return run(conn, "COMMIT", err);
+	(void)run(conn, "ROLLBACK", &ignored);
+	return code;
+}

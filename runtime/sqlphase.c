@@ -1,0 +1,597 @@
+/* sqlphase.c - a few connections, each running one sql phase at a time:
+ *
+ *   down ──► connecting* ──► idle* ──► running* ──► fencing* ──► idle
+ *                                         └──► undoing* ──► idle
+ *                                                * suspended: a callback resumes
+ *
+ * running: BEGIN … the tool's statement are in flight; fencing: RESET ROLE, the raising fence and
+ * COMMIT are. A connection lost while fencing leaves the COMMIT unknown: the phase is run again from
+ * the top, where the check finds its own recovery point if it was committed (rule 11). */
+#include "runtime/sqlphase.h"
+
+#include <ev.h>
+#include <libpq-fe.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base.h"
+#include "runtime/clock.h"
+#include "runtime/json.h"
+#include "runtime/log.h"
+#include "runtime/pgvalue.h"
+#include "runtime/random.h"
+#include "runtime/value.h"
+
+constexpr int64_t CONNECT_MS = 5'000;
+constexpr int64_t RECONNECT_MAX_MS = 2'000;
+constexpr int64_t ANSWER_MARGIN_MS = 5'000; /* past the statement's own time-out: reconnect */
+constexpr size_t STATE_BYTES_MAX = 4 << 20; /* what one statement may return */
+constexpr int RUNS_MAX = 5;                 /* of one phase in a row before it is a retry */
+
+enum conn_state { CONN_DOWN, CONN_CONNECTING, CONN_IDLE, CONN_RUNNING, CONN_FENCING, CONN_UNDOING };
+
+/* The answers of the first flight, in the order of conn_run. */
+enum { ANSWER_BEGIN, ANSWER_LIMITS, ANSWER_CHECK, ANSWER_ROLE, ANSWER_STATEMENT };
+
+struct conn {
+	struct sqlphase_pool *pool;
+	PGconn *pg;
+	enum conn_state state;
+	ev_io io;
+	ev_timer timer;
+	struct sqlphase *phase;
+	int answers; /* of this flight so far */
+	bool warned; /* a WARNING since the fence was sent: the COMMIT is unknown */
+};
+
+struct sqlphase {
+	struct sqlphase *next;
+	struct sqlphase_pool *pool;
+	struct conn *conn; /* nullptr while it waits */
+	struct step_write step;
+	char *tool_name, *sql, *name;
+	struct buf args, states;
+	int64_t timeout_ms, started_at_ms;
+	void (*done)(void *ctx, enum sqlphase_outcome outcome, bool cancel, struct slice state,
+		     const char *text);
+	void *ctx;
+	int runs;
+	bool cancelled;
+	/* what the flight said */
+	enum sqlphase_outcome outcome;
+	bool settled; /* outcome is decided: undo, then tell */
+	bool cancel_asked;
+	struct buf state_json; /* what the statement returned */
+	struct buf state;      /* msgpack, for the step */
+	char text[200];
+};
+
+struct sqlphase_pool {
+	struct ev_loop *loop;
+	char *dsn;
+	struct conn *conns;
+	int count;
+	struct sqlphase *head, **tail;
+	ev_check kick; /* fed, never started */
+	int failures;
+};
+
+static void pool_give(struct sqlphase_pool *pool);
+static void conn_lost(struct conn *conn, const char *why);
+
+/* --- ends ------------------------------------------------------------------------------------- */
+
+static void phase_free(struct sqlphase *phase)
+{
+	free(phase->tool_name);
+	free(phase->sql);
+	free(phase->name);
+	buf_deinit(&phase->args);
+	buf_deinit(&phase->states);
+	buf_deinit(&phase->state_json);
+	buf_deinit(&phase->state);
+	free(phase);
+}
+
+static void phase_settle(struct sqlphase *phase, enum sqlphase_outcome outcome, const char *text)
+{
+	if (phase->settled)
+		return;
+	phase->settled = true;
+	phase->outcome = outcome;
+	snprintf(phase->text, sizeof phase->text, "%s", text ? text : "");
+}
+
+static void phase_tell(struct sqlphase *phase)
+{
+	hf_assert(phase->settled);
+	struct slice state = { "", 0 };
+	if (phase->outcome == SQLPHASE_DONE)
+		state = buf_slice(&phase->state_json);
+	if (phase->outcome == SQLPHASE_ADOPTED)
+		state = buf_slice(&phase->state);
+	phase->done(phase->ctx, phase->outcome, phase->cancel_asked, state, phase->text);
+	phase_free(phase);
+}
+
+static void queue_add(struct sqlphase_pool *pool, struct sqlphase *phase)
+{
+	phase->next = nullptr;
+	*pool->tail = phase;
+	pool->tail = &phase->next;
+}
+
+static struct sqlphase *queue_take(struct sqlphase_pool *pool)
+{
+	struct sqlphase *phase = pool->head;
+	if (!phase)
+		return nullptr;
+	pool->head = phase->next;
+	if (!pool->head)
+		pool->tail = &pool->head;
+	return phase;
+}
+
+/* --- flights ---------------------------------------------------------------------------------- */
+
+static bool send_text(PGconn *pg, const char *sql)
+{
+	return PQsendQueryParams(pg, sql, 0, nullptr, nullptr, nullptr, nullptr, 1);
+}
+
+static bool send_params(PGconn *pg, const char *sql, struct pgparams *params)
+{
+	const char *values[PGPARAMS_MAX];
+	int lengths[PGPARAMS_MAX], formats[PGPARAMS_MAX];
+	for (int i = 0; i < params->count; i++) {
+		values[i] = params->values[i].data;
+		lengths[i] = (int)params->values[i].len;
+		formats[i] = 1;
+	}
+	bool sent = PQsendQueryParams(pg, sql, params->count, params->types, values, lengths, formats, 1);
+	pgparams_deinit(params);
+	return sent;
+}
+
+static void conn_watch(struct conn *conn, int events)
+{
+	ev_io_stop(conn->pool->loop, &conn->io);
+	ev_io_set(&conn->io, PQsocket(conn->pg), events);
+	ev_io_start(conn->pool->loop, &conn->io);
+}
+
+static void conn_timer(struct conn *conn, int64_t wait_ms)
+{
+	ev_timer_stop(conn->pool->loop, &conn->timer);
+	ev_timer_set(&conn->timer, (double)wait_ms / 1000.0, 0.0);
+	ev_timer_start(conn->pool->loop, &conn->timer);
+}
+
+static void flight_leave(struct conn *conn, bool sent)
+{
+	int left = sent && PQpipelineSync(conn->pg) ? PQflush(conn->pg) : -1;
+	if (left < 0)
+		conn_lost(conn, PQerrorMessage(conn->pg));
+	else
+		conn_watch(conn, left ? EV_READ | EV_WRITE : EV_READ);
+}
+
+static void step_params(const struct sqlphase *phase, struct pgparams *params)
+{
+	pgparams_int4(params, task_id_week(&phase->step.id));
+	pgparams_bytea(params, (struct slice){ (const char *)phase->step.id.bytes, TASK_ID_BYTES });
+	pgparams_uuid(params, &phase->step.token);
+	pgparams_int4(params, phase->step.place);
+}
+
+static void conn_run(struct conn *conn, struct sqlphase *phase)
+{
+	conn->phase = phase;
+	phase->conn = conn;
+	phase->runs++;
+	phase->settled = false;
+	buf_clear(&phase->state_json);
+	buf_clear(&phase->state);
+	conn->state = CONN_RUNNING;
+	conn->answers = 0;
+	conn_timer(conn, phase->timeout_ms + ANSWER_MARGIN_MS);
+
+	char *limits = hf_format("SELECT set_config('statement_timeout', '%lld', true), "
+				 "set_config('client_connection_check_interval', '1s', true), "
+				 "set_config('search_path', 'holdfast_tool_%s', true)",
+				 (long long)phase->timeout_ms, phase->tool_name);
+	char *role = hf_format("SET LOCAL ROLE \"holdfast_tool_%s\"", phase->tool_name);
+	struct pgparams check = {}, call = {};
+	step_params(phase, &check);
+	pgparams_text(&call, buf_slice(&phase->args));
+	pgparams_text(&call, buf_slice(&phase->states));
+	bool sent = send_text(conn->pg, "BEGIN") && send_text(conn->pg, limits);
+	sent = send_params(conn->pg, "SELECT * FROM holdfast.sql_check($1, $2, $3, $4)", &check) && sent;
+	sent = sent && send_text(conn->pg, role);
+	sent = send_params(conn->pg, phase->sql, &call) && sent;
+	free(limits);
+	free(role);
+	flight_leave(conn, sent);
+}
+
+static void conn_fence(struct conn *conn)
+{
+	struct sqlphase *phase = conn->phase;
+	conn->state = CONN_FENCING;
+	conn->warned = false;
+	conn_timer(conn, ANSWER_MARGIN_MS);
+	struct pgparams fence = {};
+	step_params(phase, &fence);
+	pgparams_int4(&fence, phase->step.phase);
+	pgparams_text(&fence, slice_of(phase->name));
+	pgparams_bytea(&fence, buf_slice(&phase->state));
+	pgparams_int4(&fence, phase->step.attempt);
+	pgparams_int8(&fence, clock_boot_ms() - phase->started_at_ms);
+	bool sent = send_text(conn->pg, "RESET ROLE");
+	sent = send_params(conn->pg,
+			   "SELECT holdfast.sql_fence($1, $2, $3, $4, $5, $6, $7, $8, $9)", &fence) &&
+	       sent;
+	flight_leave(conn, sent && send_text(conn->pg, "COMMIT"));
+}
+
+static void conn_undo(struct conn *conn)
+{
+	conn->state = CONN_UNDOING;
+	conn_timer(conn, ANSWER_MARGIN_MS);
+	flight_leave(conn, send_text(conn->pg, "ROLLBACK"));
+}
+
+/* --- answers ---------------------------------------------------------------------------------- */
+
+static void statement_failed(struct sqlphase *phase, const PGresult *result)
+{
+	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	static const char *const passing[] = { "40", "08", "57", "53", "55" };
+	char line[200];
+	snprintf(line, sizeof line, "%s (SQLSTATE %s)", text ? text : "?", state ? state : "?");
+	if (state && strcmp(state, "HF001") == 0) {
+		phase_settle(phase, SQLPHASE_LOST, line);
+		return;
+	}
+	for (size_t i = 0; state && i < countof(passing); i++) {
+		if (strncmp(state, passing[i], 2) == 0 || strcmp(state, "HF002") == 0) {
+			phase_settle(phase, SQLPHASE_RETRY, line);
+			return;
+		}
+	}
+	phase_settle(phase, SQLPHASE_REFUSED, line);
+}
+
+/* sql_check's row: what stands at our place already. */
+static void checked(struct sqlphase *phase, const PGresult *result)
+{
+	struct slice fence = pgrow_slice(result, 0, 0);
+	phase->cancel_asked = pgrow_bool(result, 0, 1);
+	if (slice_is(fence, "lost"))
+		phase_settle(phase, SQLPHASE_LOST, "the claim is lost");
+	if (slice_is(fence, "done") || slice_is(fence, "adopted")) {
+		buf_add_slice(&phase->state, pgrow_slice(result, 0, 2));
+		phase_settle(phase, SQLPHASE_ADOPTED, "");
+	}
+}
+
+/* The tool's own row becomes the phase's state. */
+static void returned(struct sqlphase *phase, const PGresult *result)
+{
+	if (phase->settled)
+		return;
+	if (PQntuples(result) != 1 || PQnfields(result) != 1 || PQgetisnull(result, 0, 0)) {
+		phase_settle(phase, SQLPHASE_REFUSED,
+			     "the statement must return one row with one column, JSON text");
+		return;
+	}
+	struct slice text = pgrow_slice(result, 0, 0);
+	/* jsonb travels with a version byte in front. */
+	if (PQftype(result, 0) == 3802 && text.len)
+		text = (struct slice){ text.data + 1, text.len - 1 };
+	struct hf_err err = {};
+	if (text.len > STATE_BYTES_MAX) {
+		phase_settle(phase, SQLPHASE_REFUSED, "the statement returned over 4 MiB");
+	} else if (json_scan(text, &err) != HF_OK) {
+		phase_settle(phase, SQLPHASE_REFUSED, "the statement returned no JSON");
+	} else {
+		buf_add_slice(&phase->state_json, text);
+		value_from_json(text, &phase->state);
+	}
+}
+
+static bool result_is_row(const PGresult *result)
+{
+	return PQresultStatus(result) == PGRES_TUPLES_OK;
+}
+
+static void take(struct conn *conn, const PGresult *result)
+{
+	struct sqlphase *phase = conn->phase;
+	ExecStatusType status = PQresultStatus(result);
+	if (status == PGRES_PIPELINE_ABORTED)
+		return;
+	if (status == PGRES_FATAL_ERROR) {
+		statement_failed(phase, result);
+		return;
+	}
+	if (conn->state == CONN_RUNNING && conn->answers == ANSWER_CHECK)
+		checked(phase, result);
+	if (conn->state == CONN_RUNNING && conn->answers == ANSWER_STATEMENT)
+		returned(phase, result);
+	conn->answers++;
+	if (conn->state == CONN_FENCING) {
+		if (result_is_row(result))
+			phase->cancel_asked = pgrow_bool(result, 0, 0);
+		else if (strcmp(PQcmdStatus((PGresult *)(uintptr_t)result), "COMMIT") == 0)
+			phase_settle(phase, SQLPHASE_DONE, "");
+	}
+}
+
+/* A flight is answered to its Sync. */
+static void synced(struct conn *conn)
+{
+	struct sqlphase *phase = conn->phase;
+	if (conn->state == CONN_RUNNING) {
+		if (phase->cancelled)
+			phase_settle(phase, SQLPHASE_RETRY, "stopped");
+		if (!phase->settled && phase->state.len == 0)
+			phase_settle(phase, SQLPHASE_REFUSED, "the statement returned nothing");
+		if (phase->settled)
+			conn_undo(conn);
+		else
+			conn_fence(conn);
+		return;
+	}
+	if (conn->state == CONN_FENCING && conn->warned) {
+		conn_lost(conn, "a warning at COMMIT");
+		return;
+	}
+	if (conn->state == CONN_FENCING && !(phase->settled && phase->outcome == SQLPHASE_DONE)) {
+		phase_settle(phase, SQLPHASE_RETRY, "not committed");
+		conn_undo(conn);
+		return;
+	}
+	ev_timer_stop(conn->pool->loop, &conn->timer);
+	conn->phase = nullptr;
+	conn->state = CONN_IDLE;
+	phase_tell(phase);
+	pool_give(conn->pool);
+}
+
+static void conn_receive(struct conn *conn)
+{
+	if (!PQconsumeInput(conn->pg)) {
+		conn_lost(conn, PQerrorMessage(conn->pg));
+		return;
+	}
+	int empty = 0; /* libpq says nullptr once between two results */
+	while (conn->pg && !PQisBusy(conn->pg) && empty < 2) {
+		PGresult *result = PQgetResult(conn->pg);
+		if (!result) {
+			empty++;
+			continue;
+		}
+		empty = 0;
+		if (PQresultStatus(result) == PGRES_PIPELINE_SYNC) {
+			PQclear(result);
+			if (conn->phase)
+				synced(conn);
+			continue;
+		}
+		if (conn->phase)
+			take(conn, result);
+		PQclear(result);
+	}
+}
+
+/* --- connections ------------------------------------------------------------------------------ */
+
+static void conn_connect(struct conn *conn)
+{
+	const char *const names[] = { "connect_timeout", "tcp_user_timeout", "application_name",
+				      "dbname", nullptr };
+	const char *const values[] = { "5", "5000", "holdfast sql", conn->pool->dsn, nullptr };
+	conn->pg = PQconnectStartParams(names, values, 1);
+	conn->state = CONN_CONNECTING;
+	conn_timer(conn, CONNECT_MS);
+	if (!conn->pg || PQstatus(conn->pg) == CONNECTION_BAD || PQsocket(conn->pg) < 0)
+		conn_lost(conn, conn->pg ? PQerrorMessage(conn->pg) : "out of memory");
+	else
+		conn_watch(conn, EV_WRITE);
+}
+
+static void on_notice(void *ctx, const PGresult *result)
+{
+	struct conn *conn = ctx;
+	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+	if (severity && strcmp(severity, "WARNING") == 0)
+		conn->warned = true;
+}
+
+static void conn_connecting(struct conn *conn)
+{
+	PostgresPollingStatusType status = PQconnectPoll(conn->pg);
+	if (status == PGRES_POLLING_READING) {
+		conn_watch(conn, EV_READ);
+	} else if (status == PGRES_POLLING_WRITING) {
+		conn_watch(conn, EV_WRITE);
+	} else if (status == PGRES_POLLING_OK) {
+		PQsetnonblocking(conn->pg, 1);
+		PQsetNoticeReceiver(conn->pg, on_notice, conn);
+		if (!PQenterPipelineMode(conn->pg)) {
+			conn_lost(conn, PQerrorMessage(conn->pg));
+			return;
+		}
+		conn->pool->failures = 0;
+		conn->state = CONN_IDLE;
+		ev_timer_stop(conn->pool->loop, &conn->timer);
+		conn_watch(conn, EV_READ);
+		pool_give(conn->pool);
+	} else {
+		conn_lost(conn, PQerrorMessage(conn->pg));
+	}
+}
+
+static void conn_lost(struct conn *conn, const char *why)
+{
+	struct sqlphase *phase = conn->phase;
+	bool settled = phase && phase->settled && conn->state == CONN_UNDOING;
+	if (conn->pool->failures++ == 0)
+		log_warn("connection for sql phases lost", "error", why, nullptr);
+	ev_io_stop(conn->pool->loop, &conn->io);
+	PQfinish(conn->pg);
+	conn->pg = nullptr;
+	conn->phase = nullptr;
+	conn->state = CONN_DOWN;
+	conn_timer(conn, 1 + random_up_to(RECONNECT_MAX_MS));
+	if (!phase)
+		return;
+	phase->conn = nullptr;
+	/* What was undone by the loss is settled; a lost COMMIT is asked for by running again. */
+	if (settled) {
+		phase_tell(phase);
+	} else if (phase->runs >= RUNS_MAX && !phase->cancelled) {
+		phase->settled = false;
+		phase_settle(phase, SQLPHASE_RETRY, "the connection to Postgres was lost again and again");
+		phase_tell(phase);
+	} else {
+		phase->settled = false;
+		queue_add(conn->pool, phase);
+	}
+}
+
+static void on_io(struct ev_loop *, ev_io *watcher, int events)
+{
+	struct conn *conn = container_of(watcher, struct conn, io);
+	if (conn->state == CONN_CONNECTING) {
+		conn_connecting(conn);
+		return;
+	}
+	if (events & EV_READ)
+		conn_receive(conn);
+	if (conn->pg && (events & EV_WRITE)) {
+		int left = PQflush(conn->pg);
+		if (left < 0)
+			conn_lost(conn, PQerrorMessage(conn->pg));
+		else
+			conn_watch(conn, left ? EV_READ | EV_WRITE : EV_READ);
+	}
+}
+
+static void on_timer(struct ev_loop *, ev_timer *watcher, int)
+{
+	struct conn *conn = container_of(watcher, struct conn, timer);
+	if (conn->state == CONN_DOWN)
+		conn_connect(conn);
+	else
+		conn_lost(conn, "no answer in time");
+}
+
+/* --- the pool --------------------------------------------------------------------------------- */
+
+static void pool_give(struct sqlphase_pool *pool)
+{
+	for (int i = 0; i < pool->count && pool->head; i++) {
+		struct conn *conn = &pool->conns[i];
+		if (conn->state == CONN_IDLE)
+			conn_run(conn, queue_take(pool));
+	}
+}
+
+static void on_kick(struct ev_loop *, ev_check *watcher, int)
+{
+	struct sqlphase_pool *pool = container_of(watcher, struct sqlphase_pool, kick);
+	struct sqlphase *kept = nullptr, **tail = &kept;
+	for (struct sqlphase *phase; (phase = queue_take(pool));) {
+		if (phase->cancelled) {
+			phase_settle(phase, SQLPHASE_RETRY, "stopped");
+			phase_tell(phase);
+			continue;
+		}
+		phase->next = nullptr;
+		*tail = phase;
+		tail = &phase->next;
+	}
+	for (struct sqlphase *next; kept; kept = next) {
+		next = kept->next;
+		queue_add(pool, kept);
+	}
+	pool_give(pool);
+}
+
+struct sqlphase_pool *sqlphase_open(struct ev_loop *loop, const char *dsn, int connections)
+{
+	hf_assert(connections > 0);
+	struct sqlphase_pool *pool = hf_alloc(sizeof *pool);
+	pool->loop = loop;
+	pool->dsn = hf_strdup(dsn);
+	pool->count = connections;
+	pool->conns = hf_alloc((size_t)connections * sizeof *pool->conns);
+	pool->tail = &pool->head;
+	ev_init(&pool->kick, on_kick);
+	for (int i = 0; i < connections; i++) {
+		struct conn *conn = &pool->conns[i];
+		conn->pool = pool;
+		ev_init(&conn->io, on_io);
+		ev_init(&conn->timer, on_timer);
+		conn_connect(conn);
+	}
+	return pool;
+}
+
+void sqlphase_close(struct sqlphase_pool *pool)
+{
+	ev_clear_pending(pool->loop, &pool->kick);
+	for (int i = 0; i < pool->count; i++) {
+		struct conn *conn = &pool->conns[i];
+		ev_io_stop(pool->loop, &conn->io);
+		ev_timer_stop(pool->loop, &conn->timer);
+		PQfinish(conn->pg);
+		if (conn->phase)
+			queue_add(pool, conn->phase);
+	}
+	for (struct sqlphase *phase; (phase = queue_take(pool));) {
+		phase->settled = false;
+		phase_settle(phase, SQLPHASE_RETRY, "the process ends");
+		phase_tell(phase);
+	}
+	free(pool->conns);
+	free(pool->dsn);
+	free(pool);
+}
+
+struct sqlphase *sqlphase_start(struct sqlphase_pool *pool, const struct sqlphase_call *call,
+				void (*done)(void *ctx, enum sqlphase_outcome outcome, bool cancel,
+					     struct slice state, const char *text),
+				void *ctx)
+{
+	struct sqlphase *phase = hf_alloc(sizeof *phase);
+	phase->pool = pool;
+	phase->step = call->step;
+	phase->name = hf_strndup(call->step.name.data, call->step.name.len);
+	phase->tool_name = hf_strdup(call->tool_name);
+	phase->sql = hf_strdup(call->sql);
+	buf_add_slice(&phase->args, call->args_json);
+	buf_add_slice(&phase->states, call->states_json);
+	phase->timeout_ms = call->timeout_ms;
+	phase->started_at_ms = clock_boot_ms();
+	phase->done = done;
+	phase->ctx = ctx;
+	queue_add(pool, phase);
+	ev_feed_event(pool->loop, &pool->kick, EV_CUSTOM);
+	return phase;
+}
+
+void sqlphase_cancel(struct sqlphase *phase)
+{
+	phase->cancelled = true;
+	if (!phase->conn) {
+		ev_feed_event(phase->pool->loop, &phase->pool->kick, EV_CUSTOM);
+	} else if (phase->conn->state == CONN_RUNNING) {
+		/* The server notices the closed connection and ends the statement; the queue tells. */
+		conn_lost(phase->conn, "stopped");
+		ev_feed_event(phase->pool->loop, &phase->pool->kick, EV_CUSTOM);
+	}
+}

@@ -1,0 +1,172 @@
+/* store.c - lanes, batches and wake-ups of a process. The operations are in store_api.c and
+ * store_worker.c. */
+#include "runtime/store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base.h"
+#include "runtime/clock.h"
+#include "runtime/store_inner.h"
+
+static const struct {
+	const struct batch_kind *kind;
+	enum store_role role;
+	enum lane lane;
+	int64_t give_up_ms;
+} plan[BATCHES] = {
+	[BATCH_ACCEPT] = { &batch_accept, STORE_API, LANE_WRITE, STORE_GIVE_UP_MS },
+	[BATCH_POLL] = { &batch_poll, STORE_API, LANE_READ, STORE_GIVE_UP_MS },
+	[BATCH_CANCEL] = { &batch_cancel, STORE_API, LANE_WRITE, STORE_GIVE_UP_MS },
+	[BATCH_STEP] = { &batch_step, STORE_WORKER, LANE_WRITE, 0 },
+	[BATCH_FINISH] = { &batch_finish, STORE_WORKER, LANE_WRITE, 0 },
+	[BATCH_RELEASE] = { &batch_release, STORE_WORKER, LANE_WRITE, 0 },
+};
+
+static void on_notified(void *ctx, const char *payload)
+{
+	struct store *store = ctx;
+	if (store->on_wake)
+		store->on_wake(store->on_wake_ctx, payload[0] == 'c');
+}
+
+/* Wake-ups may have been missed while the connection was away. */
+static void on_listening(void *ctx)
+{
+	on_notified(ctx, "w");
+}
+
+static void wake_sent(void *, enum hf_code, const PGresult *, const struct hf_err *)
+{
+}
+
+static void wake_send(struct store *store, const char *hint)
+{
+	struct pgparams params = {};
+	pgparams_text(&params, slice_of(hint));
+	db_call(store->lanes[LANE_READ], "SELECT holdfast.wake_async($1)", &params, STORE_GIVE_UP_MS,
+		wake_sent, store);
+}
+
+static void on_wake_timer(struct ev_loop *, ev_timer *watcher, int)
+{
+	struct store *store = container_of(watcher, struct store, wake_timer);
+	store->woke_at_ms = clock_boot_ms();
+	if (store->wake_cancel)
+		wake_send(store, "c");
+	if (store->wake_work)
+		wake_send(store, "w");
+	store->wake_cancel = store->wake_work = false;
+}
+
+void store_wake(struct store *store, bool cancel)
+{
+	if (cancel)
+		store->wake_cancel = true;
+	else
+		store->wake_work = true;
+	if (ev_is_active(&store->wake_timer))
+		return;
+	int64_t wait = store->woke_at_ms + WAKE_EVERY_MS - clock_boot_ms();
+	ev_timer_set(&store->wake_timer, wait > 0 ? (double)wait / 1000.0 : 0.0, 0.0);
+	ev_timer_start(store->loop, &store->wake_timer);
+}
+
+void store_on_wake(struct store *store, void (*wake)(void *ctx, bool cancel), void *ctx)
+{
+	store->on_wake = wake;
+	store->on_wake_ctx = ctx;
+}
+
+struct store *store_open(struct ev_loop *loop, enum store_role role, const char *dsn)
+{
+	struct store *store = hf_alloc(sizeof *store);
+	store->loop = loop;
+	store->role = role;
+	ev_init(&store->wake_timer, on_wake_timer);
+	const char *who = role == STORE_API ? "api" : "worker";
+	for (enum lane lane = 0; lane < LANES; lane++) {
+		static const char *const names[] = { "write", "read", "beat" };
+		if (lane == LANE_BEAT && role == STORE_API)
+			continue;
+		char *name = hf_format("%s %s", who, names[lane]);
+		struct db_options options = { .dsn = dsn, .name = name, .ctx = store };
+		if (lane == LANE_BEAT) {
+			options.listen = "holdfast_wake";
+			options.notified = on_notified;
+			options.connected = on_listening;
+		}
+		store->lanes[lane] = db_open(loop, &options);
+		free(name);
+	}
+	for (enum batch_number i = 0; i < BATCHES; i++)
+		if (plan[i].role == role)
+			batch_init(&store->batches[i], loop, store->lanes[plan[i].lane],
+				   plan[i].kind, plan[i].give_up_ms);
+	return store;
+}
+
+void store_close(struct store *store)
+{
+	ev_timer_stop(store->loop, &store->wake_timer);
+	for (enum batch_number i = 0; i < BATCHES; i++)
+		if (plan[i].role == store->role)
+			batch_stop(&store->batches[i]);
+	for (enum lane lane = 0; lane < LANES; lane++)
+		if (store->lanes[lane])
+			db_close(store->lanes[lane]);
+	for (enum batch_number i = 0; i < BATCHES; i++)
+		if (plan[i].role == store->role)
+			batch_deinit(&store->batches[i]);
+	free(store);
+}
+
+bool store_ready(const struct store *store)
+{
+	for (enum lane lane = 0; lane < LANES; lane++)
+		if (store->lanes[lane] && !db_is_up(store->lanes[lane]))
+			return false;
+	return true;
+}
+
+size_t store_pending(const struct store *store)
+{
+	size_t pending = 0;
+	for (enum lane lane = 0; lane < LANES; lane++)
+		if (store->lanes[lane])
+			pending += db_pending(store->lanes[lane]);
+	for (enum batch_number i = 0; i < BATCHES; i++)
+		if (plan[i].role == store->role)
+			pending += batch_pending(&store->batches[i]);
+	return pending;
+}
+
+void store_add(struct store *store, enum batch_number number, struct batch_item *item)
+{
+	hf_assert(plan[number].role == store->role);
+	batch_add(&store->batches[number], item);
+}
+
+void store_read_view(const PGresult *result, int row, const struct view_columns *columns,
+		     struct task_view *view)
+{
+	*view = (struct task_view){ .progress = -1.0 };
+	pgrow_task_id(result, row, columns->task, &view->id);
+	view->tool = pgrow_int4(result, row, columns->tool);
+	bool known = task_state_parse(pgrow_slice(result, row, columns->state), &view->state);
+	hf_assert(known);
+	view->attempt = pgrow_int4(result, row, columns->attempt);
+	view->created_ms = pgrow_int8(result, row, columns->created);
+	view->updated_ms = pgrow_int8(result, row, columns->updated);
+	view->ended_ms = pgrow_int8(result, row, columns->ended);
+	view->result_ttl_ms = pgrow_int8(result, row, columns->ttl);
+	if (!pgrow_is_null(result, row, columns->progress))
+		view->progress = (double)pgrow_float4(result, row, columns->progress);
+	view->message = pgrow_slice(result, row, columns->message);
+	if (columns->result >= 0)
+		view->result = pgrow_slice(result, row, columns->result);
+	if (columns->error >= 0)
+		view->error = pgrow_slice(result, row, columns->error);
+	if (columns->effect_id >= 0)
+		view->effect_id = pgrow_slice(result, row, columns->effect_id);
+}

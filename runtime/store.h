@@ -1,0 +1,274 @@
+/* store.h - every durable operation, one function of sql/functions each. All are asynchronous on
+ * the loop the store was opened with; `done` is called exactly once, never from inside the call.
+ * What arrives while a batch is in flight forms the next batch. A lost answer is resolved here:
+ * the same statement is sent again until the store has said what happened, for as long as Postgres
+ * is away. The API's operations alone give up, after STORE_GIVE_UP_MS, with HF_BUSY.
+ * Slices and strings given are copied; those handed to `done` live until it returns. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/err.h"
+#include "runtime/id.h"
+#include "runtime/key.h"
+#include "runtime/slice.h"
+#include "runtime/task.h"
+
+struct ev_loop;
+struct store;
+
+constexpr int64_t STORE_GIVE_UP_MS = 2'000; /* accept, poll, cancel: then HF_BUSY */
+
+enum store_role { STORE_API, STORE_WORKER, STORE_MAINTAIN };
+
+/* Opens the lanes (connections) in the background and keeps them open; operations may be called
+ * at once. `dsn` is a libpq connection string with the role as its user. */
+struct store *store_open(struct ev_loop *loop, enum store_role role, const char *dsn);
+/* Drops what is in flight; `done` of every pending call is called with HF_CANCELLED. */
+void store_close(struct store *store);
+/* Every lane is connected and answered lately: what /readyz says. */
+bool store_ready(const struct store *store);
+/* Calls in flight or queued; 0 when it is safe to close. */
+size_t store_pending(const struct store *store);
+
+/* --- API -------------------------------------------------------------------------------------- */
+
+/* The owner number of a principal, made on first sight; stable for ever, so cache it. */
+void store_principal(struct store *store, struct slice issuer, struct slice subject,
+		     struct slice tenant,
+		     void (*done)(void *ctx, enum hf_code code, int64_t owner,
+				  const struct hf_err *err),
+		     void *ctx);
+
+/* The current version of each tool; `doc` is tool.json (read it by tool_new without files). `since`
+ * is the catalog number of the last look, 0 for none: where it is still the same, `tools` is nullptr
+ * and `count` 0. */
+struct store_tool {
+	int32_t id;
+	struct slice name, version, doc;
+};
+void store_catalog(struct store *store, int64_t since,
+		   void (*done)(void *ctx, enum hf_code code, int64_t catalog,
+				const struct store_tool *tools, size_t count,
+				const struct hf_err *err),
+		   void *ctx);
+
+struct accept_call {
+	int64_t owner;
+	int32_t tool;
+	int64_t result_ttl_ms; /* of the tool */
+	struct slice tool_name;
+	struct slice effect_id;
+	struct slice arguments; /* the client's own bytes; the carried effect ID may be absent */
+	struct slice trace;     /* traceparent, or empty */
+	unsigned char fingerprint[FINGERPRINT_BYTES];
+	int key_version;
+	bool held; /* the client declares Tasks */
+};
+
+enum accept_outcome {
+	ACCEPT_NEW,
+	ACCEPT_SAME,     /* a repeat: the view is of the first task */
+	ACCEPT_CONFLICT, /* same effect ID, other arguments: nothing ran; no view */
+	ACCEPT_EXPIRED,  /* a tombstone: it ran, its result is gone; no view */
+};
+
+/* What may be told to the owner of a task. */
+struct task_view {
+	struct task_id id;
+	enum task_state state;
+	int32_t tool;
+	int attempt;          /* of the current or last phase; 0 before the first claim */
+	int64_t created_ms;   /* database time */
+	int64_t updated_ms;
+	int64_t ended_ms;     /* 0 while open */
+	int64_t result_ttl_ms;
+	double progress;      /* 0…1, or negative: none */
+	struct slice message; /* for a person; may be empty */
+	struct slice result;  /* completed: the stored object {"content": …}; else empty */
+	struct slice error;   /* failed: the stored JSON-RPC error object; else empty */
+	struct slice effect_id;
+};
+
+/* One shared commit for all accepts that arrived meanwhile; equal keys are folded. ACCEPT_NEW is
+ * said after that commit is durable (R1.3, V2). HF_BUSY, HF_LIMIT: say executed "no" (the caller
+ * may repeat; should the commit have gone through all the same, the repeat finds it). */
+void store_accept(struct store *store, const struct accept_call *call,
+		  void (*done)(void *ctx, enum hf_code code, enum accept_outcome outcome,
+			       const struct task_view *view, const struct hf_err *err),
+		  void *ctx);
+
+/* HF_MISSING: unknown, foreign, expired: one answer (V8). Never waits behind a commit. */
+void store_poll(struct store *store, int64_t owner, const struct task_id *id,
+		void (*done)(void *ctx, enum hf_code code, const struct task_view *view,
+			     const struct hf_err *err),
+		void *ctx);
+
+/* HF_OK once the wish is durable or the task is terminal; HF_MISSING as above. */
+void store_cancel(struct store *store, int64_t owner, const struct task_id *id,
+		  void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx);
+
+/* --- Worker ----------------------------------------------------------------------------------- */
+
+struct beat_task {
+	struct task_id id;
+	struct uuid token;
+	double progress;
+	struct slice message;
+};
+struct beat_flag {
+	struct task_id id;
+	struct uuid token;
+};
+/* One beat, carrying progress; not a waiting commit. `alive` false: the store has declared this
+ * incarnation dead, its claims are others' now. `cancel` lists claims whose task is to stop. */
+void store_beat(struct store *store, const struct uuid *incarnation, int capacity, int running,
+		const struct beat_task *tasks, size_t count,
+		void (*done)(void *ctx, enum hf_code code, bool alive,
+			     const struct beat_flag *cancel, size_t cancel_count,
+			     const struct hf_err *err),
+		void *ctx);
+/* Takes the incarnation's row away, once it holds no claim. */
+void store_leave(struct store *store, const struct uuid *incarnation,
+		 void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx);
+
+enum step_kind : unsigned char { STEP_RECOVERY_POINT, STEP_CHECKPOINT, STEP_OUTCOME };
+
+constexpr int32_t STEP_PLACES_PER_PHASE = 65'536;
+constexpr int32_t STEP_PLACE_OUTCOME = INT32_MAX;
+/* Place of a recovery point of phase p, and of its nth checkpoint (from 1). */
+static inline int32_t step_place_recovery(int phase)
+{
+	return phase * STEP_PLACES_PER_PHASE + STEP_PLACES_PER_PHASE - 1;
+}
+static inline int32_t step_place_checkpoint(int phase, int n)
+{
+	return phase * STEP_PLACES_PER_PHASE + n;
+}
+
+struct claimed_step {
+	enum step_kind kind;
+	int32_t place;
+	struct slice name;
+	struct slice state; /* msgpack */
+};
+
+struct claimed_task {
+	struct task_id id;
+	struct uuid token;
+	int32_t tool;
+	int phase, attempt, crashes; /* attempt counts this claim: 1 for a first */
+	bool cancel;                 /* a cancel was asked for before the claim */
+	int64_t now_ms;              /* database time at the claim; the next three relate to it */
+	int64_t deadline_ms;
+	int64_t first_try_ms; /* of this phase; equal to now_ms when this is provably the first */
+	int64_t sent_ms;      /* last possible earlier send of this phase; 0: none */
+	int64_t owner;
+	struct slice issuer, subject, tenant, effect_id, trace, arguments;
+	int key_version;
+	struct uuid cluster;
+	const struct claimed_step *steps; /* in place order */
+	size_t steps_count;
+};
+
+/* Up to `limit` tasks of these queues (tool versions), due now. A waiting commit: "this phase may
+ * have been sent" is durable before done is called (rule 4). Zero tasks is HF_OK. */
+void store_claim(struct store *store, const struct uuid *incarnation, const int32_t *queues,
+		 size_t queues_count, int limit,
+		 void (*done)(void *ctx, enum hf_code code, const struct claimed_task *tasks,
+			      size_t count, const struct hf_err *err),
+		 void *ctx);
+
+/* What a fenced write came to. */
+enum fence {
+	FENCE_HELD,    /* written, or had been written by us already */
+	FENCE_ADOPTED, /* another claim defined this place first: `state` is its; go on with that */
+	FENCE_LOST,    /* the claim is another's, or the task is over: stop, kill, forget */
+};
+
+struct step_write {
+	struct task_id id;
+	struct uuid token;
+	enum step_kind kind; /* recovery point or checkpoint */
+	int32_t place;
+	int phase; /* that it belongs to */
+	struct slice name, state;
+	struct slice derived_key; /* or empty */
+	struct slice answer;      /* or empty */
+	int attempt;
+	int64_t took_ms; /* of the attempt, measured here */
+};
+/* A recovery point moves the task to phase + 1 and makes "may have been sent" of that phase
+ * durable in the same commit. `cancel`: a cancel was asked for. */
+void store_step(struct store *store, const struct step_write *step,
+		void (*done)(void *ctx, enum hf_code code, enum fence fence, bool cancel,
+			     struct slice adopted_state, const struct hf_err *err),
+		void *ctx);
+
+struct outcome_write {
+	struct task_id id;
+	struct uuid token;
+	enum task_state state; /* terminal */
+	struct slice result;   /* completed: the object to store */
+	struct slice error;    /* failed: JSON-RPC error object with data.executed */
+	struct slice message;  /* or empty */
+	int attempt;
+	/* The last phase's recovery point in the same commit; nullptr where none was reached. */
+	const struct step_write *last;
+};
+void store_finish(struct store *store, const struct outcome_write *outcome,
+		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
+			       const struct hf_err *err),
+		  void *ctx);
+
+enum release {
+	RELEASE_RETRY, /* an attempt failed: due after delay_ms, the attempt is spent */
+	RELEASE_AGAIN, /* to be asked again after delay_ms, no attempt is spent */
+	RELEASE_BACK,  /* handed back at once by a worker that stops; no attempt is spent */
+	RELEASE_CRASH, /* the tool's process died: crashes + 1, no attempt is spent */
+	RELEASE_UNKNOWN, /* may have happened, nobody can tell: state unknown (V7) */
+};
+struct release_write {
+	struct task_id id;
+	struct uuid token;
+	enum release how;
+	int64_t delay_ms;
+	bool maybe_sent;     /* a request may have left in this attempt */
+	struct slice reason; /* for a person */
+};
+void store_release(struct store *store, const struct release_write *release,
+		   void (*done)(void *ctx, enum hf_code code, enum fence fence,
+				const struct hf_err *err),
+		   void *ctx);
+
+void store_artifact_put(struct store *store, const struct task_id *id, const struct uuid *token,
+			int phase, struct slice name, struct slice media_type,
+			struct slice content,
+			void (*done)(void *ctx, enum hf_code code, enum fence fence,
+				     const struct hf_err *err),
+			void *ctx);
+/* The newest artifact of that name up to `phase`. HF_MISSING: there is none. */
+void store_artifact_get(struct store *store, const struct task_id *id, int phase, struct slice name,
+			void (*done)(void *ctx, enum hf_code code, struct slice media_type,
+				     struct slice content, const struct hf_err *err),
+			void *ctx);
+
+/* A version with all its files, to be served by a worker. */
+struct store_file {
+	struct slice path, content;
+	bool executable;
+};
+void store_tool_files(struct store *store, int32_t tool,
+		      void (*done)(void *ctx, enum hf_code code, const struct store_tool *tool,
+				   const struct store_file *files, size_t count,
+				   const struct hf_err *err),
+		      void *ctx);
+/* Versions that have open work or are current: what a worker should be able to serve. */
+void store_versions(struct store *store,
+		    void (*done)(void *ctx, enum hf_code code, const int32_t *tools, size_t count,
+				 const struct hf_err *err),
+		    void *ctx);
+
+/* A wake-up arrived (a hint, API and worker): new work for a queue, or a cancel. */
+void store_on_wake(struct store *store, void (*wake)(void *ctx, bool cancel), void *ctx);

@@ -1,0 +1,384 @@
+/* store_api.c - the API's operations: principal, catalog, accept, poll, cancel. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base.h"
+#include "runtime/random.h"
+#include "runtime/store.h"
+#include "runtime/store_inner.h"
+
+/* --- principal, catalog ----------------------------------------------------------------------- */
+
+struct principal_op {
+	void (*done)(void *ctx, enum hf_code code, int64_t owner, const struct hf_err *err);
+	void *ctx;
+};
+
+static void on_principal(void *ctx, enum hf_code code, const PGresult *result,
+			 const struct hf_err *err)
+{
+	struct principal_op *op = ctx;
+	op->done(op->ctx, code, code == HF_OK ? pgrow_int8(result, 0, 0) : 0, err);
+	free(op);
+}
+
+void store_principal(struct store *store, struct slice issuer, struct slice subject,
+		     struct slice tenant,
+		     void (*done)(void *ctx, enum hf_code code, int64_t owner,
+				  const struct hf_err *err),
+		     void *ctx)
+{
+	struct principal_op *op = hf_alloc(sizeof *op);
+	*op = (struct principal_op){ done, ctx };
+	struct pgparams params = {};
+	pgparams_text(&params, issuer);
+	pgparams_text(&params, subject);
+	pgparams_text(&params, tenant);
+	db_call(store->lanes[LANE_WRITE], "SELECT holdfast.principal_owner($1, $2, $3)", &params,
+		STORE_GIVE_UP_MS, on_principal, op);
+}
+
+struct catalog_op {
+	void (*done)(void *ctx, enum hf_code code, int64_t catalog, const struct store_tool *tools,
+		     size_t count, const struct hf_err *err);
+	void *ctx;
+};
+
+static void on_catalog(void *ctx, enum hf_code code, const PGresult *result,
+		       const struct hf_err *err)
+{
+	struct catalog_op *op = ctx;
+	struct store_tool *tools = nullptr;
+	int64_t catalog = 0;
+	size_t count = 0;
+	if (code == HF_OK) {
+		int rows = PQntuples(result);
+		hf_assert(rows > 0);
+		catalog = pgrow_int8(result, 0, 0);
+		tools = hf_alloc((size_t)rows * sizeof *tools);
+		for (int row = 0; row < rows; row++) {
+			if (pgrow_is_null(result, row, 1))
+				continue;
+			tools[count++] = (struct store_tool){
+				.id = pgrow_int4(result, row, 1),
+				.name = pgrow_slice(result, row, 2),
+				.version = pgrow_slice(result, row, 3),
+				.doc = pgrow_slice(result, row, 4),
+			};
+		}
+	}
+	op->done(op->ctx, code, catalog, count ? tools : nullptr, count, err);
+	free(tools);
+	free(op);
+}
+
+void store_catalog(struct store *store, int64_t since,
+		   void (*done)(void *ctx, enum hf_code code, int64_t catalog,
+				const struct store_tool *tools, size_t count,
+				const struct hf_err *err),
+		   void *ctx)
+{
+	struct catalog_op *op = hf_alloc(sizeof *op);
+	*op = (struct catalog_op){ done, ctx };
+	struct pgparams params = {};
+	pgparams_int8(&params, since);
+	db_call(store->lanes[LANE_READ], "SELECT * FROM holdfast.catalog($1)", &params,
+		STORE_GIVE_UP_MS, on_catalog, op);
+}
+
+/* --- accept ----------------------------------------------------------------------------------- */
+
+struct accept_op {
+	struct batch_item item;
+	struct store *store;
+	void (*done)(void *ctx, enum hf_code code, enum accept_outcome outcome,
+		     const struct task_view *view, const struct hf_err *err);
+	void *ctx;
+	struct accept_call call; /* slices point behind the struct */
+	unsigned char digest[EFFECT_DIGEST_BYTES];
+	unsigned char random[16]; /* of the task ID, should this be the first */
+	char bytes[];
+};
+
+static struct accept_op *accept_of(struct batch_item *item)
+{
+	return container_of(item, struct accept_op, item);
+}
+
+static void accept_build(struct batch_item *const *items, size_t count, struct pgparams *params)
+{
+	pgparams_array(params, PG_INT8);
+	for (size_t i = 0; i < count; i++)
+		pgarray_int8(params, accept_of(items[i])->call.owner);
+	pgparams_array(params, PG_INT4);
+	for (size_t i = 0; i < count; i++)
+		pgarray_int4(params, accept_of(items[i])->call.tool);
+	pgparams_array(params, PG_BYTEA);
+	for (size_t i = 0; i < count; i++)
+		pgarray_bytes(params, accept_of(items[i])->digest, EFFECT_DIGEST_BYTES);
+	pgparams_array(params, PG_TEXT);
+	for (size_t i = 0; i < count; i++)
+		pgarray_slice(params, accept_of(items[i])->call.effect_id);
+	pgparams_array(params, PG_BYTEA);
+	for (size_t i = 0; i < count; i++)
+		pgarray_bytes(params, accept_of(items[i])->call.fingerprint, FINGERPRINT_BYTES);
+	pgparams_array(params, PG_TEXT);
+	for (size_t i = 0; i < count; i++)
+		pgarray_slice(params, accept_of(items[i])->call.arguments);
+	pgparams_array(params, PG_TEXT);
+	for (size_t i = 0; i < count; i++)
+		pgarray_slice_or_null(params, accept_of(items[i])->call.trace);
+	pgparams_array(params, PG_INT4);
+	for (size_t i = 0; i < count; i++)
+		pgarray_int4(params, accept_of(items[i])->call.key_version);
+	pgparams_array(params, PG_BOOL);
+	for (size_t i = 0; i < count; i++)
+		pgarray_bool(params, accept_of(items[i])->call.held);
+	pgparams_array(params, PG_BYTEA);
+	for (size_t i = 0; i < count; i++)
+		pgarray_bytes(params, accept_of(items[i])->random, 16);
+}
+
+static enum accept_outcome accept_outcome_of(struct slice name)
+{
+	if (slice_is(name, "new"))
+		return ACCEPT_NEW;
+	if (slice_is(name, "same"))
+		return ACCEPT_SAME;
+	return slice_is(name, "conflict") ? ACCEPT_CONFLICT : ACCEPT_EXPIRED;
+}
+
+/* One row answers its item and those that share its key; only the first can be new, and each is
+ * judged by its own fingerprint. */
+static void accept_tell(struct batch_item *item, enum accept_outcome outcome,
+			const struct task_view *view)
+{
+	struct accept_op *first = accept_of(item);
+	/* 'same' under our own random bytes: our commit's answer was lost, it is still the first. */
+	if (outcome == ACCEPT_SAME && memcmp(view->id.bytes + 8, first->random, 16) == 0)
+		outcome = ACCEPT_NEW;
+	for (struct batch_item *at = item, *next; at; at = next) {
+		struct accept_op *op = accept_of(at);
+		next = at->folded;
+		enum accept_outcome mine = outcome;
+		bool equal = memcmp(op->call.fingerprint, first->call.fingerprint,
+				    FINGERPRINT_BYTES) == 0;
+		if (op != first && outcome == ACCEPT_NEW)
+			mine = equal ? ACCEPT_SAME : ACCEPT_CONFLICT;
+		if (op != first && outcome != ACCEPT_NEW && !equal) {
+			/* The row's verdict is about another fingerprint: ask again alone. */
+			at->folded = nullptr;
+			store_add(op->store, BATCH_ACCEPT, at);
+			continue;
+		}
+		bool seen = mine == ACCEPT_NEW || mine == ACCEPT_SAME;
+		op->done(op->ctx, HF_OK, mine, seen ? view : nullptr, nullptr);
+		if (op != first)
+			free(op);
+	}
+	free(first);
+}
+
+static void accept_deliver(struct batch_item *const *items, size_t count, const PGresult *result)
+{
+	static const struct view_columns columns = { 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, -1, -1, -1 };
+	hf_assert((size_t)PQntuples(result) == count);
+	bool news = false;
+	struct store *store = accept_of(items[0])->store;
+	for (int row = 0; row < (int)count; row++) {
+		int ord = pgrow_int4(result, row, 0);
+		hf_assert(ord > 0 && (size_t)ord <= count);
+		struct accept_op *op = accept_of(items[ord - 1]);
+		enum accept_outcome outcome = accept_outcome_of(pgrow_slice(result, row, 1));
+		struct task_view view = {};
+		if (outcome == ACCEPT_NEW || outcome == ACCEPT_SAME) {
+			store_read_view(result, row, &columns, &view);
+			view.effect_id = op->call.effect_id;
+		}
+		news = news || outcome == ACCEPT_NEW;
+		accept_tell(items[ord - 1], outcome, &view);
+	}
+	if (news)
+		store_wake(store, false);
+}
+
+static void accept_fail(struct batch_item *item, enum hf_code code, const struct hf_err *err)
+{
+	struct accept_op *op = accept_of(item);
+	op->done(op->ctx, code, ACCEPT_NEW, nullptr, err);
+	free(op);
+}
+
+const struct batch_kind batch_accept = {
+	.sql = "SELECT * FROM holdfast.accept($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+	.folds = true,
+	.build = accept_build,
+	.deliver = accept_deliver,
+	.fail = accept_fail,
+};
+
+static struct slice keep(char **at, struct slice slice)
+{
+	char *copy = *at;
+	if (slice.len)
+		memcpy(copy, slice.data, slice.len);
+	*at += slice.len;
+	return (struct slice){ copy, slice.len };
+}
+
+void store_accept(struct store *store, const struct accept_call *call,
+		  void (*done)(void *ctx, enum hf_code code, enum accept_outcome outcome,
+			       const struct task_view *view, const struct hf_err *err),
+		  void *ctx)
+{
+	size_t bytes = call->effect_id.len + call->arguments.len + call->trace.len;
+	struct accept_op *op = hf_alloc(sizeof *op + bytes);
+	op->store = store;
+	op->done = done;
+	op->ctx = ctx;
+	op->call = *call;
+	char *at = op->bytes;
+	op->call.effect_id = keep(&at, call->effect_id);
+	op->call.arguments = keep(&at, call->arguments);
+	op->call.trace = keep(&at, call->trace);
+	effect_digest(call->owner, call->tool_name, call->effect_id, op->digest);
+	random_bytes(op->random, sizeof op->random);
+	op->item.bytes = bytes;
+	op->item.key = (struct slice){ (const char *)op->digest, sizeof op->digest };
+	store_add(store, BATCH_ACCEPT, &op->item);
+}
+
+/* --- poll and cancel: both name a task of an owner -------------------------------------------- */
+
+struct task_op {
+	struct batch_item item;
+	struct store *store;
+	int64_t owner;
+	struct task_id id;
+	void (*poll_done)(void *ctx, enum hf_code code, const struct task_view *view,
+			  const struct hf_err *err);
+	void (*cancel_done)(void *ctx, enum hf_code code, const struct hf_err *err);
+	void *ctx;
+	bool told;
+};
+
+static struct task_op *task_of(struct batch_item *item)
+{
+	return container_of(item, struct task_op, item);
+}
+
+static void task_build(struct batch_item *const *items, size_t count, struct pgparams *params)
+{
+	pgparams_int4(params, items[0]->week);
+	pgparams_array(params, PG_INT8);
+	for (size_t i = 0; i < count; i++)
+		pgarray_int8(params, task_of(items[i])->owner);
+	pgparams_array(params, PG_BYTEA);
+	for (size_t i = 0; i < count; i++)
+		pgarray_bytes(params, task_of(items[i])->id.bytes, TASK_ID_BYTES);
+}
+
+static void task_fail(struct batch_item *item, enum hf_code code, const struct hf_err *err)
+{
+	struct task_op *op = task_of(item);
+	if (op->poll_done)
+		op->poll_done(op->ctx, code, nullptr, err);
+	else
+		op->cancel_done(op->ctx, code, err);
+	free(op);
+}
+
+static void task_missing(struct batch_item *item)
+{
+	struct hf_err err = {};
+	(void)hf_fail(&err, HF_MISSING, "no such task");
+	task_fail(item, HF_MISSING, &err);
+}
+
+static void poll_deliver(struct batch_item *const *items, size_t count, const PGresult *result)
+{
+	static const struct view_columns columns = { 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 };
+	for (int row = 0; row < PQntuples(result); row++) {
+		int ord = pgrow_int4(result, row, 0);
+		hf_assert(ord > 0 && (size_t)ord <= count);
+		struct task_op *op = task_of(items[ord - 1]);
+		struct task_view view;
+		store_read_view(result, row, &columns, &view);
+		/* The last wall before a byte is told (V8): it is theirs and it is what they named. */
+		hf_assert(pgrow_int8(result, row, 1) == op->owner);
+		hf_assert(task_id_equal(&view.id, &op->id));
+		op->poll_done(op->ctx, HF_OK, &view, nullptr);
+		op->told = true;
+	}
+	for (size_t i = 0; i < count; i++) {
+		if (task_of(items[i])->told)
+			free(task_of(items[i]));
+		else
+			task_missing(items[i]);
+	}
+}
+
+const struct batch_kind batch_poll = {
+	.sql = "SELECT * FROM holdfast.poll($1, $2, $3)",
+	.build = task_build,
+	.deliver = poll_deliver,
+	.fail = task_fail,
+};
+
+static void cancel_deliver(struct batch_item *const *items, size_t count, const PGresult *result)
+{
+	hf_assert((size_t)PQntuples(result) == count);
+	struct store *store = task_of(items[0])->store;
+	for (int row = 0; row < (int)count; row++) {
+		int ord = pgrow_int4(result, row, 0);
+		hf_assert(ord > 0 && (size_t)ord <= count);
+		if (pgrow_bool(result, row, 2))
+			store_wake(store, true);
+		if (!pgrow_bool(result, row, 1)) {
+			task_missing(items[ord - 1]);
+			continue;
+		}
+		struct task_op *op = task_of(items[ord - 1]);
+		op->cancel_done(op->ctx, HF_OK, nullptr);
+		free(op);
+	}
+}
+
+const struct batch_kind batch_cancel = {
+	.sql = "SELECT * FROM holdfast.cancel($1, $2, $3)",
+	.build = task_build,
+	.deliver = cancel_deliver,
+	.fail = task_fail,
+};
+
+static struct task_op *task_op_new(struct store *store, int64_t owner, const struct task_id *id,
+				   void *ctx)
+{
+	struct task_op *op = hf_alloc(sizeof *op);
+	op->store = store;
+	op->owner = owner;
+	op->id = *id;
+	op->ctx = ctx;
+	op->item.week = task_id_week(id);
+	op->item.bytes = TASK_ID_BYTES;
+	return op;
+}
+
+void store_poll(struct store *store, int64_t owner, const struct task_id *id,
+		void (*done)(void *ctx, enum hf_code code, const struct task_view *view,
+			     const struct hf_err *err),
+		void *ctx)
+{
+	struct task_op *op = task_op_new(store, owner, id, ctx);
+	op->poll_done = done;
+	store_add(store, BATCH_POLL, &op->item);
+}
+
+void store_cancel(struct store *store, int64_t owner, const struct task_id *id,
+		  void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx)
+{
+	struct task_op *op = task_op_new(store, owner, id, ctx);
+	op->cancel_done = done;
+	op->item.key = (struct slice){ (const char *)op->id.bytes, TASK_ID_BYTES };
+	store_add(store, BATCH_CANCEL, &op->item);
+}

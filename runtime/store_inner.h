@@ -1,0 +1,60 @@
+/* store_inner.h - what store.c, store_api.c and store_worker.c share; nobody else includes it. */
+#pragma once
+
+#include <ev.h>
+
+#include "runtime/batch.h"
+#include "runtime/db.h"
+#include "runtime/store.h"
+
+/* Lanes: a read never waits behind a durable commit (rule 10), a beat behind nothing. */
+enum lane {
+	LANE_WRITE, /* accept, cancel · step, finish, release, artifact_put */
+	LANE_READ,  /* poll, catalog, wake-ups · claim, artifact_get, tool files */
+	LANE_BEAT,  /* worker: beat, leave, and LISTEN */
+	LANES,
+};
+
+/* Batched operations; the first three are the API's. */
+enum batch_number {
+	BATCH_ACCEPT,
+	BATCH_POLL,
+	BATCH_CANCEL,
+	BATCH_STEP,
+	BATCH_FINISH,
+	BATCH_RELEASE,
+	BATCHES,
+};
+
+constexpr int64_t WAKE_EVERY_MS = 5; /* at most one wake-up in that time */
+
+struct store {
+	struct ev_loop *loop;
+	enum store_role role;
+	struct db *lanes[LANES]; /* nullptr where the role has none */
+	struct batch batches[BATCHES];
+	/* a wake-up to be sent */
+	ev_timer wake_timer;
+	bool wake_work, wake_cancel;
+	int64_t woke_at_ms;
+	void (*on_wake)(void *ctx, bool cancel);
+	void *on_wake_ctx;
+	struct uuid beaten; /* the incarnation whose row the store has seen us make */
+	bool has_beaten;
+};
+
+extern const struct batch_kind batch_accept, batch_poll, batch_cancel;
+extern const struct batch_kind batch_step, batch_finish, batch_release;
+
+/* Tells workers, soon and once: new work, or a cancel. */
+void store_wake(struct store *store, bool cancel);
+
+void store_add(struct store *store, enum batch_number number, struct batch_item *item);
+
+/* Reads columns state … of a views() row into `view`, starting at `column` of task. */
+struct view_columns {
+	int task, tool, state, attempt, created, updated, ended, ttl, progress, message, result, error,
+		effect_id; /* -1: not in the result */
+};
+void store_read_view(const PGresult *result, int row, const struct view_columns *columns,
+		     struct task_view *view);

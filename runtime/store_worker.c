@@ -1,0 +1,648 @@
+/* store_worker.c - the worker's operations: beat, claim, step, finish, release, artifacts, tools.
+ * Every write names its claim. None of them gives up: an answer comes once Postgres is back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base.h"
+#include "runtime/store.h"
+#include "runtime/store_inner.h"
+
+/* --- beat, leave ------------------------------------------------------------------------------ */
+
+struct beat_op {
+	struct store *store;
+	struct uuid incarnation;
+	void (*done)(void *ctx, enum hf_code code, bool alive, const struct beat_flag *cancel,
+		     size_t cancel_count, const struct hf_err *err);
+	void *ctx;
+};
+
+static void on_beat(void *ctx, enum hf_code code, const PGresult *result, const struct hf_err *err)
+{
+	struct beat_op *op = ctx;
+	struct beat_flag *flags = nullptr;
+	size_t count = 0;
+	bool alive = false;
+	if (code == HF_OK) {
+		int rows = PQntuples(result);
+		hf_assert(rows > 0);
+		alive = pgrow_bool(result, 0, 0);
+		flags = hf_alloc((size_t)rows * sizeof *flags);
+		for (int row = 0; row < rows; row++) {
+			if (pgrow_is_null(result, row, 1))
+				continue;
+			pgrow_task_id(result, row, 1, &flags[count].id);
+			pgrow_uuid(result, row, 2, &flags[count].token);
+			count++;
+		}
+		op->store->beaten = op->incarnation;
+		op->store->has_beaten = true;
+	}
+	op->done(op->ctx, code, alive, flags, count, err);
+	free(flags);
+	free(op);
+}
+
+void store_beat(struct store *store, const struct uuid *incarnation, int capacity, int running,
+		const struct beat_task *tasks, size_t count,
+		void (*done)(void *ctx, enum hf_code code, bool alive,
+			     const struct beat_flag *cancel, size_t cancel_count,
+			     const struct hf_err *err),
+		void *ctx)
+{
+	struct beat_op *op = hf_alloc(sizeof *op);
+	*op = (struct beat_op){ store, *incarnation, done, ctx };
+	bool fresh = !store->has_beaten || !uuid_equal(&store->beaten, incarnation);
+	struct pgparams params = {};
+	pgparams_uuid(&params, incarnation);
+	pgparams_bool(&params, fresh);
+	pgparams_text(&params, slice_of("worker"));
+	pgparams_int4(&params, capacity);
+	pgparams_int4(&params, running);
+	pgparams_array(&params, PG_BYTEA);
+	for (size_t i = 0; i < count; i++)
+		pgarray_bytes(&params, tasks[i].id.bytes, TASK_ID_BYTES);
+	pgparams_array(&params, PG_UUID);
+	for (size_t i = 0; i < count; i++)
+		pgarray_uuid(&params, &tasks[i].token);
+	pgparams_array(&params, PG_FLOAT4);
+	for (size_t i = 0; i < count; i++) {
+		if (tasks[i].progress < 0)
+			pgarray_null(&params);
+		else
+			pgarray_float4(&params, (float)tasks[i].progress);
+	}
+	pgparams_array(&params, PG_TEXT);
+	for (size_t i = 0; i < count; i++)
+		pgarray_slice_or_null(&params, tasks[i].message);
+	db_call(store->lanes[LANE_BEAT],
+		"SELECT * FROM holdfast.beat_async($1, $2, $3, $4, $5, $6, $7, $8, $9)", &params, 0,
+		on_beat, op);
+}
+
+/* For operations whose answer is no more than that it was done. */
+struct plain_op {
+	void (*done)(void *ctx, enum hf_code code, const struct hf_err *err);
+	void *ctx;
+};
+
+static void on_plain(void *ctx, enum hf_code code, const PGresult *, const struct hf_err *err)
+{
+	struct plain_op *op = ctx;
+	op->done(op->ctx, code, err);
+	free(op);
+}
+
+void store_leave(struct store *store, const struct uuid *incarnation,
+		 void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx)
+{
+	struct plain_op *op = hf_alloc(sizeof *op);
+	*op = (struct plain_op){ done, ctx };
+	struct pgparams params = {};
+	pgparams_uuid(&params, incarnation);
+	db_call(store->lanes[LANE_BEAT], "SELECT holdfast.leave($1)", &params, STORE_GIVE_UP_MS,
+		on_plain, op);
+}
+
+/* --- claim ------------------------------------------------------------------------------------ */
+
+struct claim_op {
+	void (*done)(void *ctx, enum hf_code code, const struct claimed_task *tasks, size_t count,
+		     const struct hf_err *err);
+	void *ctx;
+};
+
+static enum step_kind step_kind_of(struct slice name)
+{
+	if (slice_is(name, "recovery_point"))
+		return STEP_RECOVERY_POINT;
+	return slice_is(name, "checkpoint") ? STEP_CHECKPOINT : STEP_OUTCOME;
+}
+
+/* Columns of claim() in the order of its head. */
+enum claim_column {
+	C_TASK, C_TOKEN, C_TOOL, C_PHASE, C_ATTEMPT, C_CRASHES, C_CANCEL, C_NOW, C_DEADLINE,
+	C_FIRST_TRY, C_SENT, C_OWNER, C_ISSUER, C_SUBJECT, C_TENANT, C_EFFECT_ID, C_TRACE,
+	C_ARGUMENTS, C_KEY_VERSION, C_CLUSTER, C_PLACES, C_KINDS, C_NAMES, C_STATES,
+};
+
+static struct claimed_step *claimed_steps(const PGresult *result, int row, size_t *count)
+{
+	*count = pgrow_array_count(result, row, C_PLACES);
+	struct claimed_step *steps = hf_alloc(*count * sizeof *steps);
+	size_t place_at = 0, kind_at = 0, name_at = 0, state_at = 0;
+	for (size_t i = 0; i < *count; i++) {
+		struct slice place, kind;
+		bool whole = pgrow_array_next(result, row, C_PLACES, &place_at, &place) &&
+			     pgrow_array_next(result, row, C_KINDS, &kind_at, &kind) &&
+			     pgrow_array_next(result, row, C_NAMES, &name_at, &steps[i].name) &&
+			     pgrow_array_next(result, row, C_STATES, &state_at, &steps[i].state);
+		hf_assert(whole);
+		steps[i].place = pgslice_int4(place);
+		steps[i].kind = step_kind_of(kind);
+	}
+	return steps;
+}
+
+/* Returns the steps, which the caller frees. */
+static struct claimed_step *claimed_task(const PGresult *result, int row, struct claimed_task *task)
+{
+	pgrow_task_id(result, row, C_TASK, &task->id);
+	pgrow_uuid(result, row, C_TOKEN, &task->token);
+	task->tool = pgrow_int4(result, row, C_TOOL);
+	task->phase = pgrow_int4(result, row, C_PHASE);
+	task->attempt = pgrow_int4(result, row, C_ATTEMPT);
+	task->crashes = pgrow_int4(result, row, C_CRASHES);
+	task->cancel = pgrow_bool(result, row, C_CANCEL);
+	task->now_ms = pgrow_int8(result, row, C_NOW);
+	task->deadline_ms = pgrow_int8(result, row, C_DEADLINE);
+	task->first_try_ms = pgrow_int8(result, row, C_FIRST_TRY);
+	task->sent_ms = pgrow_int8(result, row, C_SENT);
+	task->owner = pgrow_int8(result, row, C_OWNER);
+	task->issuer = pgrow_slice(result, row, C_ISSUER);
+	task->subject = pgrow_slice(result, row, C_SUBJECT);
+	task->tenant = pgrow_slice(result, row, C_TENANT);
+	task->effect_id = pgrow_slice(result, row, C_EFFECT_ID);
+	task->trace = pgrow_slice(result, row, C_TRACE);
+	task->arguments = pgrow_slice(result, row, C_ARGUMENTS);
+	task->key_version = pgrow_int4(result, row, C_KEY_VERSION);
+	pgrow_uuid(result, row, C_CLUSTER, &task->cluster);
+	struct claimed_step *steps = claimed_steps(result, row, &task->steps_count);
+	task->steps = steps;
+	return steps;
+}
+
+static void on_claim(void *ctx, enum hf_code code, const PGresult *result,
+		     const struct hf_err *err)
+{
+	struct claim_op *op = ctx;
+	size_t count = code == HF_OK ? (size_t)PQntuples(result) : 0;
+	struct claimed_task *tasks = hf_alloc(count * sizeof *tasks);
+	struct claimed_step **steps = hf_alloc(count * sizeof *steps);
+	for (size_t i = 0; i < count; i++)
+		steps[i] = claimed_task(result, (int)i, &tasks[i]);
+	op->done(op->ctx, code, tasks, count, err);
+	for (size_t i = 0; i < count; i++)
+		free(steps[i]);
+	free(steps);
+	free(tasks);
+	free(op);
+}
+
+void store_claim(struct store *store, const struct uuid *incarnation, const int32_t *queues,
+		 size_t queues_count, int limit,
+		 void (*done)(void *ctx, enum hf_code code, const struct claimed_task *tasks,
+			      size_t count, const struct hf_err *err),
+		 void *ctx)
+{
+	struct claim_op *op = hf_alloc(sizeof *op);
+	*op = (struct claim_op){ done, ctx };
+	struct pgparams params = {};
+	pgparams_uuid(&params, incarnation);
+	pgparams_array(&params, PG_INT4);
+	for (size_t i = 0; i < queues_count; i++)
+		pgarray_int4(&params, queues[i]);
+	pgparams_int4(&params, limit);
+	db_call(store->lanes[LANE_READ], "SELECT * FROM holdfast.claim($1, $2, $3)", &params, 0,
+		on_claim, op);
+}
+
+/* --- step, finish, release: writes of a claim, batched ---------------------------------------- */
+
+struct write_op {
+	struct batch_item item;
+	struct store *store;
+	struct task_id id;
+	struct uuid token;
+	struct step_write step;       /* step; finish: the last recovery point, where has_step */
+	bool has_step;
+	struct outcome_write outcome; /* finish */
+	struct release_write release; /* release */
+	void (*step_done)(void *ctx, enum hf_code code, enum fence fence, bool cancel,
+			  struct slice adopted_state, const struct hf_err *err);
+	void (*done)(void *ctx, enum hf_code code, enum fence fence, const struct hf_err *err);
+	void *ctx;
+	struct buf bytes; /* what the slices point into */
+};
+
+static struct write_op *write_of(struct batch_item *item)
+{
+	return container_of(item, struct write_op, item);
+}
+
+static struct write_op *write_new(struct store *store, const struct task_id *id,
+				  const struct uuid *token, void *ctx)
+{
+	struct write_op *op = hf_alloc(sizeof *op);
+	op->store = store;
+	op->id = *id;
+	op->token = *token;
+	op->ctx = ctx;
+	op->item.key = (struct slice){ (const char *)op->id.bytes, TASK_ID_BYTES };
+	return op;
+}
+
+static void write_free(struct write_op *op)
+{
+	buf_deinit(&op->bytes);
+	free(op);
+}
+
+static void write_fail(struct batch_item *item, enum hf_code code, const struct hf_err *err)
+{
+	struct write_op *op = write_of(item);
+	if (op->step_done)
+		op->step_done(op->ctx, code, FENCE_LOST, false, (struct slice){ "", 0 }, err);
+	else
+		op->done(op->ctx, code, FENCE_LOST, err);
+	write_free(op);
+}
+
+static enum fence fence_of(struct slice name)
+{
+	if (slice_is(name, "held"))
+		return FENCE_HELD;
+	return slice_is(name, "adopted") ? FENCE_ADOPTED : FENCE_LOST;
+}
+
+static void claims_build(struct batch_item *const *items, size_t count, struct pgparams *params)
+{
+	pgparams_array(params, PG_BYTEA);
+	for (size_t i = 0; i < count; i++)
+		pgarray_bytes(params, write_of(items[i])->id.bytes, TASK_ID_BYTES);
+	pgparams_array(params, PG_UUID);
+	for (size_t i = 0; i < count; i++)
+		pgarray_uuid(params, &write_of(items[i])->token);
+}
+
+/* One text or bytea column out of a slice member; empty is NULL where `nullable`. */
+static void slices_build(struct batch_item *const *items, size_t count, struct pgparams *params,
+			 enum pgtype type, size_t offset, bool nullable)
+{
+	pgparams_array(params, type);
+	for (size_t i = 0; i < count; i++) {
+		const char *op = (const char *)write_of(items[i]);
+		struct slice value;
+		memcpy(&value, op + offset, sizeof value);
+		if (nullable)
+			pgarray_slice_or_null(params, value);
+		else
+			pgarray_slice(params, value);
+	}
+}
+#define SLICES(type, member, nullable) \
+	slices_build(items, count, params, type, offsetof(struct write_op, member), nullable)
+
+static void step_build(struct batch_item *const *items, size_t count, struct pgparams *params)
+{
+	pgparams_int4(params, items[0]->week);
+	claims_build(items, count, params);
+	pgparams_array(params, PG_TEXT);
+	for (size_t i = 0; i < count; i++)
+		pgarray_slice(params, slice_of(write_of(items[i])->step.kind == STEP_CHECKPOINT ?
+						       "checkpoint" :
+						       "recovery_point"));
+	pgparams_array(params, PG_INT4);
+	for (size_t i = 0; i < count; i++)
+		pgarray_int4(params, write_of(items[i])->step.place);
+	pgparams_array(params, PG_INT4);
+	for (size_t i = 0; i < count; i++)
+		pgarray_int4(params, write_of(items[i])->step.phase);
+	SLICES(PG_TEXT, step.name, false);
+	SLICES(PG_BYTEA, step.state, false);
+	SLICES(PG_TEXT, step.derived_key, true);
+	SLICES(PG_TEXT, step.answer, true);
+	pgparams_array(params, PG_INT4);
+	for (size_t i = 0; i < count; i++)
+		pgarray_int4(params, write_of(items[i])->step.attempt);
+	pgparams_array(params, PG_INT8);
+	for (size_t i = 0; i < count; i++)
+		pgarray_int8(params, write_of(items[i])->step.took_ms);
+}
+
+static void step_deliver(struct batch_item *const *items, size_t count, const PGresult *result)
+{
+	hf_assert((size_t)PQntuples(result) == count);
+	for (int row = 0; row < (int)count; row++) {
+		int ord = pgrow_int4(result, row, 0);
+		hf_assert(ord > 0 && (size_t)ord <= count);
+		struct write_op *op = write_of(items[ord - 1]);
+		op->step_done(op->ctx, HF_OK, fence_of(pgrow_slice(result, row, 1)),
+			      pgrow_bool(result, row, 2), pgrow_slice(result, row, 3), nullptr);
+		write_free(op);
+	}
+}
+
+const struct batch_kind batch_step = {
+	.sql = "SELECT * FROM holdfast.step($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+	.build = step_build,
+	.deliver = step_deliver,
+	.fail = write_fail,
+};
+
+/* Copies a slice behind those before it; fix_slice gives it its place once all are there. */
+static void keep_slice(struct write_op *op, struct slice *slice)
+{
+	buf_add_slice(&op->bytes, *slice);
+}
+
+static size_t fix_slice(struct write_op *op, struct slice *slice, size_t at)
+{
+	slice->data = op->bytes.data ? op->bytes.data + at : "";
+	return at + slice->len;
+}
+
+static void keep_slices(struct write_op *op, struct slice *const *slices, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		keep_slice(op, slices[i]);
+	size_t at = 0;
+	for (size_t i = 0; i < count; i++)
+		at = fix_slice(op, slices[i], at);
+	op->item.bytes = op->bytes.len;
+}
+
+void store_step(struct store *store, const struct step_write *step,
+		void (*done)(void *ctx, enum hf_code code, enum fence fence, bool cancel,
+			     struct slice adopted_state, const struct hf_err *err),
+		void *ctx)
+{
+	hf_assert(step->kind != STEP_OUTCOME);
+	struct write_op *op = write_new(store, &step->id, &step->token, ctx);
+	op->step = *step;
+	op->step_done = done;
+	struct slice *const slices[] = { &op->step.name, &op->step.state, &op->step.derived_key,
+					 &op->step.answer };
+	keep_slices(op, slices, countof(slices));
+	op->item.week = task_id_week(&op->id);
+	store_add(store, BATCH_STEP, &op->item);
+}
+
+static void finish_build(struct batch_item *const *items, size_t count, struct pgparams *params)
+{
+	pgparams_int4(params, items[0]->week);
+	claims_build(items, count, params);
+	pgparams_array(params, PG_TEXT);
+	for (size_t i = 0; i < count; i++)
+		pgarray_slice(params, slice_of(task_state_name(write_of(items[i])->outcome.state)));
+	SLICES(PG_TEXT, outcome.result, true);
+	SLICES(PG_TEXT, outcome.error, true);
+	SLICES(PG_TEXT, outcome.message, true);
+	pgparams_array(params, PG_INT4);
+	for (size_t i = 0; i < count; i++)
+		pgarray_int4(params, write_of(items[i])->outcome.attempt);
+	pgparams_array(params, PG_INT4);
+	for (size_t i = 0; i < count; i++) {
+		if (write_of(items[i])->has_step)
+			pgarray_int4(params, write_of(items[i])->step.place);
+		else
+			pgarray_null(params);
+	}
+	SLICES(PG_TEXT, step.name, false);
+	SLICES(PG_BYTEA, step.state, false);
+	SLICES(PG_TEXT, step.derived_key, true);
+	SLICES(PG_TEXT, step.answer, true);
+	pgparams_array(params, PG_INT8);
+	for (size_t i = 0; i < count; i++)
+		pgarray_int8(params, write_of(items[i])->step.took_ms);
+}
+
+static void fence_deliver(struct batch_item *const *items, size_t count, const PGresult *result)
+{
+	hf_assert((size_t)PQntuples(result) == count);
+	for (int row = 0; row < (int)count; row++) {
+		int ord = pgrow_int4(result, row, 0);
+		hf_assert(ord > 0 && (size_t)ord <= count);
+		struct write_op *op = write_of(items[ord - 1]);
+		enum fence fence = fence_of(pgrow_slice(result, row, 1));
+		if (fence == FENCE_HELD && op->release.how == RELEASE_BACK)
+			store_wake(op->store, false);
+		op->done(op->ctx, HF_OK, fence, nullptr);
+		write_free(op);
+	}
+}
+
+const struct batch_kind batch_finish = {
+	.sql = "SELECT * FROM holdfast.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, "
+	       "$13, $14)",
+	.build = finish_build,
+	.deliver = fence_deliver,
+	.fail = write_fail,
+};
+
+void store_finish(struct store *store, const struct outcome_write *outcome,
+		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
+			       const struct hf_err *err),
+		  void *ctx)
+{
+	hf_assert(task_state_is_terminal(outcome->state));
+	struct write_op *op = write_new(store, &outcome->id, &outcome->token, ctx);
+	op->outcome = *outcome;
+	op->done = done;
+	op->has_step = outcome->last != nullptr;
+	if (op->has_step)
+		op->step = *outcome->last;
+	/* No release: the enum's first value is another. */
+	op->release.how = RELEASE_RETRY;
+	struct slice *const slices[] = { &op->outcome.result, &op->outcome.error,
+					 &op->outcome.message, &op->step.name,
+					 &op->step.state, &op->step.derived_key,
+					 &op->step.answer };
+	keep_slices(op, slices, countof(slices));
+	op->item.week = task_id_week(&op->id);
+	store_add(store, BATCH_FINISH, &op->item);
+}
+
+static const char *release_name(enum release how)
+{
+	static const char *const names[] = {
+		[RELEASE_RETRY] = "retry", [RELEASE_AGAIN] = "again",	  [RELEASE_BACK] = "back",
+		[RELEASE_CRASH] = "crash", [RELEASE_UNKNOWN] = "unknown",
+	};
+	hf_assert((size_t)how < countof(names));
+	return names[how];
+}
+
+static void release_build(struct batch_item *const *items, size_t count, struct pgparams *params)
+{
+	claims_build(items, count, params);
+	pgparams_array(params, PG_TEXT);
+	for (size_t i = 0; i < count; i++)
+		pgarray_slice(params, slice_of(release_name(write_of(items[i])->release.how)));
+	pgparams_array(params, PG_INT8);
+	for (size_t i = 0; i < count; i++)
+		pgarray_int8(params, write_of(items[i])->release.delay_ms);
+	pgparams_array(params, PG_BOOL);
+	for (size_t i = 0; i < count; i++)
+		pgarray_bool(params, write_of(items[i])->release.maybe_sent);
+	SLICES(PG_TEXT, release.reason, true);
+}
+
+const struct batch_kind batch_release = {
+	.sql = "SELECT * FROM holdfast.release($1, $2, $3, $4, $5, $6)",
+	.build = release_build,
+	.deliver = fence_deliver,
+	.fail = write_fail,
+};
+
+void store_release(struct store *store, const struct release_write *release,
+		   void (*done)(void *ctx, enum hf_code code, enum fence fence,
+				const struct hf_err *err),
+		   void *ctx)
+{
+	hf_assert(release->delay_ms >= 0);
+	struct write_op *op = write_new(store, &release->id, &release->token, ctx);
+	op->release = *release;
+	op->done = done;
+	struct slice *const slices[] = { &op->release.reason };
+	keep_slices(op, slices, countof(slices));
+	store_add(store, BATCH_RELEASE, &op->item);
+}
+
+/* --- artifacts -------------------------------------------------------------------------------- */
+
+struct artifact_op {
+	void (*put_done)(void *ctx, enum hf_code code, enum fence fence, const struct hf_err *err);
+	void (*get_done)(void *ctx, enum hf_code code, struct slice media_type,
+			 struct slice content, const struct hf_err *err);
+	void *ctx;
+};
+
+static void on_artifact_put(void *ctx, enum hf_code code, const PGresult *result,
+			    const struct hf_err *err)
+{
+	struct artifact_op *op = ctx;
+	enum fence fence = code == HF_OK ? fence_of(pgrow_slice(result, 0, 0)) : FENCE_LOST;
+	op->put_done(op->ctx, code, fence, err);
+	free(op);
+}
+
+void store_artifact_put(struct store *store, const struct task_id *id, const struct uuid *token,
+			int phase, struct slice name, struct slice media_type,
+			struct slice content,
+			void (*done)(void *ctx, enum hf_code code, enum fence fence,
+				     const struct hf_err *err),
+			void *ctx)
+{
+	struct artifact_op *op = hf_alloc(sizeof *op);
+	*op = (struct artifact_op){ .put_done = done, .ctx = ctx };
+	struct pgparams params = {};
+	pgparams_int4(&params, task_id_week(id));
+	pgparams_bytea(&params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });
+	pgparams_uuid(&params, token);
+	pgparams_int4(&params, phase);
+	pgparams_text(&params, name);
+	pgparams_text(&params, media_type);
+	pgparams_bytea(&params, content);
+	db_call(store->lanes[LANE_WRITE],
+		"SELECT holdfast.artifact_put($1, $2, $3, $4, $5, $6, $7)", &params, 0,
+		on_artifact_put, op);
+}
+
+static void on_artifact_get(void *ctx, enum hf_code code, const PGresult *result,
+			    const struct hf_err *err)
+{
+	struct artifact_op *op = ctx;
+	struct slice none = { "", 0 };
+	struct hf_err missing = {};
+	if (code == HF_OK && PQntuples(result) == 0) {
+		code = hf_fail(&missing, HF_MISSING, "no such artifact");
+		err = &missing;
+	}
+	if (code == HF_OK)
+		op->get_done(op->ctx, code, pgrow_slice(result, 0, 0), pgrow_slice(result, 0, 1),
+			     nullptr);
+	else
+		op->get_done(op->ctx, code, none, none, err);
+	free(op);
+}
+
+void store_artifact_get(struct store *store, const struct task_id *id, int phase, struct slice name,
+			void (*done)(void *ctx, enum hf_code code, struct slice media_type,
+				     struct slice content, const struct hf_err *err),
+			void *ctx)
+{
+	struct artifact_op *op = hf_alloc(sizeof *op);
+	*op = (struct artifact_op){ .get_done = done, .ctx = ctx };
+	struct pgparams params = {};
+	pgparams_int4(&params, task_id_week(id));
+	pgparams_bytea(&params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });
+	pgparams_int4(&params, phase);
+	pgparams_text(&params, name);
+	db_call(store->lanes[LANE_READ], "SELECT * FROM holdfast.artifact_get($1, $2, $3, $4)",
+		&params, 0, on_artifact_get, op);
+}
+
+/* --- tools ------------------------------------------------------------------------------------ */
+
+struct tool_op {
+	int32_t tool;
+	void (*files_done)(void *ctx, enum hf_code code, const struct store_tool *tool,
+			   const struct store_file *files, size_t count, const struct hf_err *err);
+	void (*versions_done)(void *ctx, enum hf_code code, const int32_t *tools, size_t count,
+			      const struct hf_err *err);
+	void *ctx;
+};
+
+static void on_tool_files(void *ctx, enum hf_code code, const PGresult *result,
+			  const struct hf_err *err)
+{
+	struct tool_op *op = ctx;
+	size_t count = code == HF_OK ? (size_t)PQntuples(result) : 0;
+	struct hf_err missing = {};
+	if (code == HF_OK && count == 0) {
+		code = hf_fail(&missing, HF_MISSING, "no such tool version");
+		err = &missing;
+	}
+	struct store_tool tool = { .id = op->tool };
+	struct store_file *files = hf_alloc(count * sizeof *files);
+	for (int row = 0; row < (int)count; row++) {
+		tool.name = pgrow_slice(result, row, 0);
+		tool.version = pgrow_slice(result, row, 1);
+		tool.doc = pgrow_slice(result, row, 2);
+		files[row] = (struct store_file){ .path = pgrow_slice(result, row, 3),
+						  .executable = pgrow_bool(result, row, 4),
+						  .content = pgrow_slice(result, row, 5) };
+	}
+	op->files_done(op->ctx, code, count ? &tool : nullptr, files, count, err);
+	free(files);
+	free(op);
+}
+
+void store_tool_files(struct store *store, int32_t tool,
+		      void (*done)(void *ctx, enum hf_code code, const struct store_tool *tool,
+				   const struct store_file *files, size_t count,
+				   const struct hf_err *err),
+		      void *ctx)
+{
+	struct tool_op *op = hf_alloc(sizeof *op);
+	*op = (struct tool_op){ .tool = tool, .files_done = done, .ctx = ctx };
+	struct pgparams params = {};
+	pgparams_int4(&params, tool);
+	db_call(store->lanes[LANE_READ], "SELECT * FROM holdfast.tool_files($1)", &params, 0,
+		on_tool_files, op);
+}
+
+static void on_versions(void *ctx, enum hf_code code, const PGresult *result,
+			const struct hf_err *err)
+{
+	struct tool_op *op = ctx;
+	size_t count = code == HF_OK ? (size_t)PQntuples(result) : 0;
+	int32_t *tools = hf_alloc(count * sizeof *tools);
+	for (size_t i = 0; i < count; i++)
+		tools[i] = pgrow_int4(result, (int)i, 0);
+	op->versions_done(op->ctx, code, tools, count, err);
+	free(tools);
+	free(op);
+}
+
+void store_versions(struct store *store,
+		    void (*done)(void *ctx, enum hf_code code, const int32_t *tools, size_t count,
+				 const struct hf_err *err),
+		    void *ctx)
+{
+	struct tool_op *op = hf_alloc(sizeof *op);
+	*op = (struct tool_op){ .versions_done = done, .ctx = ctx };
+	struct pgparams params = {};
+	db_call(store->lanes[LANE_READ], "SELECT holdfast.versions()", &params, 0, on_versions, op);
+}

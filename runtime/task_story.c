@@ -1,0 +1,255 @@
+/* task_story.c - prints what happened to a task, in order, from the JSON that Postgres built of
+ * its rows. Everything in it that a caller, a tool or a downstream wrote is cleaned and cut;
+ * --json has the whole. */
+#include "runtime/task_story.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/base.h"
+#include "runtime/buf.h"
+#include "runtime/json.h"
+#include "runtime/terminal.h"
+
+constexpr size_t STORY_TEXT_COLUMNS = 400;
+constexpr size_t STORY_VERSION_COLUMNS = 12;
+constexpr size_t STORY_NAME_COLUMNS = 16;
+constexpr int STORY_INDENT = 13;
+
+/* False where the member is absent or null. */
+static bool get(struct slice object, const char *name, struct slice *value)
+{
+	return json_member(object, name, value) && json_type_of(*value) != JSON_NULL;
+}
+
+static int64_t get_int(struct slice object, const char *name)
+{
+	struct slice value;
+	int64_t number = 0;
+	if (!get(object, name, &value) || json_type_of(value) != JSON_NUMBER ||
+	    !json_integer(value, &number))
+		return 0;
+	return number;
+}
+
+/* A string's text, any other value's spelling. */
+static void print_value(struct slice value, size_t columns)
+{
+	if (json_type_of(value) != JSON_STRING) {
+		print_cut(stdout, value, columns);
+		return;
+	}
+	hf_cleanup(buf) struct buf text = {};
+	json_string_decode(value, &text);
+	print_cut(stdout, buf_slice(&text), columns);
+}
+
+static void print_member(struct slice object, const char *name, size_t columns)
+{
+	struct slice value;
+	if (get(object, name, &value))
+		print_value(value, columns);
+}
+
+static void print_padded(struct slice object, const char *name, size_t columns)
+{
+	struct slice value;
+	hf_cleanup(buf) struct buf text = {};
+	if (get(object, name, &value) && json_type_of(value) == JSON_STRING)
+		json_string_decode(value, &text);
+	print_cut(stdout, buf_slice(&text), columns);
+	for (size_t i = text.len; i < columns + 1; i++)
+		putchar(' ');
+}
+
+static void print_head(struct slice story)
+{
+	printf("task       ");
+	print_member(story, "task_id", STORY_TEXT_COLUMNS);
+	printf("\ntool       ");
+	print_member(story, "tool", STORY_TEXT_COLUMNS);
+	printf(", version ");
+	print_member(story, "version", STORY_VERSION_COLUMNS);
+	printf("\neffect ID  ");
+	print_member(story, "effect_id", STORY_TEXT_COLUMNS);
+	struct slice owner;
+	if (get(story, "owner", &owner)) {
+		printf("\nowner      ");
+		print_member(owner, "subject", STORY_TEXT_COLUMNS);
+		printf(", tenant ");
+		print_member(owner, "tenant", STORY_TEXT_COLUMNS);
+		printf(", issuer ");
+		print_member(owner, "issuer", STORY_TEXT_COLUMNS);
+		printf(" (number %" PRId64 ")", get_int(owner, "number"));
+	}
+	printf("\nstate      ");
+	print_member(story, "state", STORY_TEXT_COLUMNS);
+	printf("\naccepted   ");
+	print_member(story, "accepted", STORY_TEXT_COLUMNS);
+	struct slice value;
+	if (get(story, "deadline", &value)) {
+		printf("\ndeadline   ");
+		print_value(value, STORY_TEXT_COLUMNS);
+	}
+	if (get(story, "retry_of", &value)) {
+		printf("\nretry of   ");
+		print_value(value, STORY_TEXT_COLUMNS);
+	}
+	if (get(story, "arguments", &value)) {
+		printf("\narguments  ");
+		print_value(value, STORY_TEXT_COLUMNS);
+	}
+	putchar('\n');
+}
+
+static void print_detail(struct slice object, const char *name, const char *label)
+{
+	struct slice value;
+	if (!get(object, name, &value))
+		return;
+	printf("%*s%-8s ", STORY_INDENT, "", label);
+	print_value(value, STORY_TEXT_COLUMNS);
+	putchar('\n');
+}
+
+/* The text blocks of a stored result, or its structured part where it has none. */
+static void print_result(struct slice result)
+{
+	struct slice content, block, text;
+	size_t at = 0, shown = 0;
+	if (json_member(result, "content", &content) && json_type_of(content) == JSON_ARRAY) {
+		while (json_array_next(content, &at, &block)) {
+			if (!json_member(block, "text", &text))
+				continue;
+			printf("%*s%-8s ", STORY_INDENT, "", shown++ ? "" : "result");
+			print_value(text, STORY_TEXT_COLUMNS);
+			putchar('\n');
+		}
+	}
+	if (shown == 0)
+		print_detail(result, "structuredContent", "result");
+}
+
+static void print_attempt(struct slice entry)
+{
+	struct slice took;
+	if (get_int(entry, "attempt") > 0)
+		printf("attempt %" PRId64, get_int(entry, "attempt"));
+	if (get(entry, "took_ms", &took)) {
+		char span[SPAN_TEXT_LEN_MAX + 1];
+		printf(", took %s", span_format(get_int(entry, "took_ms"), span));
+	}
+	if (get_int(entry, "generation") > 0)
+		printf(", key generation %" PRId64, get_int(entry, "generation"));
+}
+
+static void print_entry(struct slice entry)
+{
+	char span[SPAN_TEXT_LEN_MAX + 1];
+	struct slice what, value;
+	if (!get(entry, "what", &what))
+		return;
+	printf("%*s  ", STORY_INDENT - 2, span_format(get_int(entry, "after_ms"), span));
+	if (json_string_is(what, "outcome")) {
+		print_member(entry, "name", STORY_TEXT_COLUMNS);
+		putchar('\n');
+		print_detail(entry, "message", "message");
+		print_detail(entry, "error", "error");
+		if (get(entry, "result", &value))
+			print_result(value);
+		return;
+	}
+	print_padded(entry, "phase", STORY_NAME_COLUMNS);
+	if (json_string_is(what, "recovery_point")) {
+		printf("done, ");
+	} else {
+		print_value(what, STORY_NAME_COLUMNS);
+		if (json_string_is(what, "checkpoint")) {
+			putchar(' ');
+			print_member(entry, "name", STORY_TEXT_COLUMNS);
+		}
+		printf(", ");
+	}
+	print_attempt(entry);
+	if (get(entry, "text", &value)) {
+		printf(": ");
+		print_value(value, STORY_TEXT_COLUMNS);
+	}
+	putchar('\n');
+	print_detail(entry, "derived_key", "key");
+	print_detail(entry, "answer", "answer");
+}
+
+/* What an open task is at. */
+static void print_now(struct slice now)
+{
+	char span[SPAN_TEXT_LEN_MAX + 1];
+	struct slice value;
+	printf("%*s  ", STORY_INDENT - 2, "now");
+	print_padded(now, "phase", STORY_NAME_COLUMNS);
+	print_member(now, "state", STORY_NAME_COLUMNS);
+	if (get_int(now, "attempt") > 0)
+		printf(", attempt %" PRId64, get_int(now, "attempt"));
+	if (get_int(now, "crashes") > 0)
+		printf(", %" PRId64 " crashes", get_int(now, "crashes"));
+	if (get(now, "percent", &value))
+		printf(", %" PRId64 " %%", get_int(now, "percent"));
+	if (get_int(now, "due_in_ms") > 0)
+		printf(", due in %s", span_format(get_int(now, "due_in_ms"), span));
+	if (get(now, "cancel", &value) && json_type_of(value) == JSON_TRUE)
+		printf(", cancel asked for");
+	putchar('\n');
+	print_detail(now, "message", "message");
+	print_detail(now, "worker", "worker");
+}
+
+void task_story_print(struct slice story)
+{
+	struct slice list, item;
+	print_head(story);
+	if (get(story, "history", &list)) {
+		printf("\n%*s  accepted\n", STORY_INDENT - 2, "0 ms");
+		for (size_t at = 0; json_array_next(list, &at, &item);)
+			print_entry(item);
+	}
+	if (get(story, "now", &item))
+		print_now(item);
+	if (get(story, "to_come", &list)) {
+		bool first = true;
+		for (size_t at = 0; json_array_next(list, &at, &item); first = false) {
+			printf("%*s  ", STORY_INDENT - 2, first ? "to come" : "");
+			print_value(item, STORY_TEXT_COLUMNS);
+			putchar('\n');
+		}
+	}
+	if (get(story, "tombstone_until", &item)) {
+		printf(
+		    "\nThe task and its result are removed. The effect ID stays known, so that it\n"
+		    "never runs again, until ");
+		print_value(item, STORY_TEXT_COLUMNS);
+		printf(".\n");
+	}
+}
+
+void task_row_heading(void)
+{
+	printf("%-36s  %-11s  %-24s  %-20s  %-20s  %s\n", "TASK", "STATE", "ACCEPTED", "TOOL",
+	       "OWNER", "EFFECT ID");
+}
+
+void task_row_print(struct slice row)
+{
+	print_padded(row, "task_id", 36);
+	putchar(' ');
+	print_padded(row, "state", 11);
+	putchar(' ');
+	print_padded(row, "accepted", 24);
+	putchar(' ');
+	print_padded(row, "tool", 20);
+	putchar(' ');
+	print_padded(row, "subject", 20);
+	putchar(' ');
+	print_member(row, "effect_id", STORY_TEXT_COLUMNS);
+	putchar('\n');
+}

@@ -1,0 +1,97 @@
+/* tool.h - a tool as applied: tool.json read and checked. What is here passed every check, so
+ * that the API and the worker need none. Immutable after tool_new. */
+#pragma once
+
+#include <stdint.h>
+
+#include "runtime/buf.h"
+#include "runtime/err.h"
+#include "runtime/schema.h"
+#include "runtime/slice.h"
+
+enum effect_class { EFFECT_LOCAL, EFFECT_PURE, EFFECT_KEYED, EFFECT_LOOKUP, EFFECT_UNSAFE };
+const char *effect_class_name(enum effect_class effect);
+
+enum phase_type { PHASE_SQL, PHASE_HTTP, PHASE_PROGRAM };
+const char *phase_type_name(enum phase_type type);
+
+enum effect_id_rule { EFFECT_ID_REQUIRED, EFFECT_ID_OPTIONAL, EFFECT_ID_NONE };
+
+constexpr size_t TOOL_PHASES_MAX = 64;
+constexpr size_t TOOL_FILE_BYTES_MAX = 64 << 20; /* of all files of a tool */
+
+/* One HTTP request template. JSON slices point into the tool's own copy of tool.json. `method` is
+ * nullptr where the phase has no such request. */
+struct request_spec {
+	char *method;               /* GET, HEAD, POST, PUT, PATCH or DELETE */
+	struct slice url;           /* text template, unescaped: for template_text */
+	struct slice headers;       /* JSON object whose strings are text templates, or empty */
+	struct slice json;          /* JSON template of the body, or empty */
+	struct slice body_artifact; /* JSON template that yields an artifact's name, or empty */
+};
+
+struct phase_spec {
+	char *name;
+	enum phase_type type;
+	enum effect_class effect;
+	int64_t timeout_ms; /* one attempt; default sql 30 000, http 30 000, program 600 000 */
+	int attempts;       /* business attempts; default 5 */
+	int64_t backoff_first_ms; /* default 500 */
+	int64_t backoff_max_ms;   /* default 60 000 */
+	/* sql */
+	char *file; /* where the statement stands */
+	char *sql;  /* it; $1 arguments, $2 states, both JSON text. nullptr without tool_files */
+	/* program */
+	char *
+	    *command; /* argv, nullptr-terminated; [0] with "./" is relative to the tool's folder */
+	char **env; /* names of the worker's variables that it gets; nullptr-terminated, nullable */
+	/* http */
+	struct request_spec request;
+	char *key_header;          /* keyed http: the header that carries the derived key */
+	int64_t key_ttl_ms;        /* keyed: how long downstream keeps it; 0 elsewhere */
+	int64_t visible_within_ms; /* lookup */
+	struct request_spec reconcile;
+	char *done_when;         /* lookup: pointer that exists in the answer when it happened */
+	char *absent_when_empty; /* lookup, nullable: pointer to an array, empty when it did not */
+};
+
+/* Rows that `tools apply` loads into a table of the tool's own schema, from a CSV with a header. */
+struct data_spec {
+	char *table, *file;
+};
+
+struct tool {
+	int32_t id;       /* the store's number of this version; 0 before it is applied */
+	char version[65]; /* SHA-256 of the folder, hex; the caller fills it in, empty until then */
+	char *doc;        /* tool.json's text; slices below point into it */
+	char *name, *title, *description; /* title nullable */
+	enum effect_id_rule effect_id;
+	struct slice input_schema, output_schema, annotations; /* the last two may be empty */
+	struct schema *input;
+	int64_t deadline_ms, result_ttl_ms, tombstone_ttl_ms, poll_interval_ms;
+	int crash_limit;
+	struct phase_spec *phases;
+	size_t phases_count;
+	struct slice result_text; /* JSON string with its quotes: a template for template_json */
+	struct slice result_structured; /* JSON template, or empty */
+	struct slice result_links;      /* JSON template of an array of URIs, or empty */
+	struct data_spec *data;
+	size_t data_count;
+};
+
+/* Files that tool.json names, found through this; content is borrowed until tool_new returns. */
+struct tool_files {
+	/* HF_MISSING when there is no such file. `executable` may be nullptr. */
+	enum hf_code (*read)(void *ctx, const char *path, struct slice *content, bool *executable,
+			     struct hf_err *err);
+	void *ctx;
+};
+
+/* HF_INVALID: the text is "<file>#<pointer>: <reason>". Unknown members are errors. `doc` need not
+ * have been scanned; it is copied. With `files` nullptr no file is looked at (the API needs none):
+ * phases have no `sql` then. */
+enum hf_code tool_new(struct slice doc, const struct tool_files *files, struct tool **out,
+		      struct hf_err *err);
+struct tool *tool_free(struct tool *tool); /* takes nullptr; returns nullptr */
+
+const struct phase_spec *tool_phase(const struct tool *tool, const char *name);

@@ -1,0 +1,84 @@
+/* tool_parse.h - private to tool*.c: tool.json is read by tables of members, and each error names
+ * file, JSON pointer and reason. After the first error nothing goes on, so paths need no unwinding
+ * on the way out. */
+#pragma once
+
+#include <stdint.h>
+
+#include "runtime/buf.h"
+#include "runtime/err.h"
+#include "runtime/slice.h"
+#include "runtime/tool.h"
+
+constexpr int64_t TOOL_TIME_MS_MAX = 365LL * 24 * 3600 * 1000 * 10; /* of any time in tool.json */
+
+struct tool_parse {
+	const struct tool_files *files; /* nullable */
+	struct tool *tool;              /* being made */
+	struct buf path;                /* JSON pointer of what is being read */
+	bool failed;                    /* the error text is complete */
+	struct hf_err *err;
+};
+
+enum member_type {
+	MEMBER_ANY,
+	MEMBER_STRING,  /* min and max: bytes of the unescaped text; max 0: no bounds */
+	MEMBER_INTEGER, /* min and max: of the value */
+	MEMBER_BOOLEAN,
+	MEMBER_ARRAY, /* min and max: elements; max 0: no bounds */
+	MEMBER_OBJECT,
+};
+
+struct member {
+	const char *name;
+	enum member_type type;
+	bool required;
+	int64_t min, max;
+};
+
+/* HF_INVALID "tool.json#<path>: <text>". */
+enum hf_code tool_bad(struct tool_parse *parse, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Steps into a member or element; what is given back goes to path_up on the way out. */
+size_t path_down(struct tool_parse *parse, struct slice name);
+size_t path_down_text(struct tool_parse *parse, const char *name);
+size_t path_down_index(struct tool_parse *parse, size_t index);
+void path_up(struct tool_parse *parse, size_t mark);
+
+/* values[i] becomes the value of members[i], empty where it is absent. Everything else in the
+ * object, a missing required member, a wrong type and a value out of bounds are errors. */
+enum hf_code members_read(struct tool_parse *parse, struct slice object,
+			  const struct member *members, size_t count, struct slice *values);
+/* Of a value that members_read accepted. */
+int64_t member_integer(struct slice value, int64_t otherwise);
+[[nodiscard]] char *member_text(struct slice value); /* nullptr where absent */
+
+/* [A-Za-z0-9_.-] and nothing else. */
+bool name_is_plain(const char *name);
+/* [a-z_][a-z0-9_]*: as SQL would spell it without quotes. */
+bool name_is_sql(const char *name);
+/* 1*tchar of RFC 9110. */
+bool name_is_token(const char *name);
+/* A relative path of plain names without "." and "..". */
+bool path_is_safe(const char *path);
+size_t array_count(struct slice array);
+
+/* A file that tool.json names at the current path. `content` stays empty without tool_files. */
+enum hf_code file_read(struct tool_parse *parse, const char *path, struct slice *content,
+		       bool *executable);
+
+/* tool_phase.c */
+enum hf_code phases_read(struct tool_parse *parse, struct slice phases);
+void phase_deinit(struct phase_spec *phase);
+
+/* tool_check.c: templates lead somewhere. The scope of phase p is the states before it; phase
+ * `tool->phases_count` is the result, which sees all. `value`: a JSON template. */
+enum hf_code references_check(struct tool_parse *parse, struct slice value, size_t phase);
+/* An http(s) URL or {/conf/NAME}…, and no caller chooses the host. */
+enum hf_code url_check(struct tool_parse *parse, const char *url);
+enum hf_code pointer_check(struct tool_parse *parse, const char *pointer);
+/* What the effect ID's rule, x-mcp-header and the dialect want of inputSchema; sets tool->input. */
+enum hf_code input_schema_check(struct tool_parse *parse);
+enum hf_code output_schema_check(struct tool_parse *parse);
+enum hf_code annotations_check(struct tool_parse *parse, struct slice annotations);

@@ -1,0 +1,528 @@
+/* tool_phase.c - the phases of tool.json: which members each kind has, and what each effect class
+ * needs. Called by tool_new through tool_parse.h. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "runtime/base.h"
+#include "runtime/json.h"
+#include "runtime/sql_text.h"
+#include "runtime/tool_parse.h"
+
+constexpr int64_t SQL_TIMEOUT_MS = 30'000;
+constexpr int64_t HTTP_TIMEOUT_MS = 30'000;
+constexpr int64_t PROGRAM_TIMEOUT_MS = 600'000;
+constexpr int64_t ATTEMPTS = 5, ATTEMPTS_MAX = 1'000;
+constexpr int64_t BACKOFF_FIRST_MS = 500;
+constexpr int64_t BACKOFF_MAX_MS = 60'000;
+constexpr int64_t SQL_FILE_BYTES_MAX = 1 << 20;
+constexpr int64_t ARGUMENT_BYTES_MAX = 4'096, ARGUMENTS_MAX = 64;
+constexpr int64_t URL_BYTES_MAX = 4'096;
+
+/* Every table of members begins with these, in this order. */
+enum { NAME, KIND, EFFECT, TIMEOUT, ATTEMPT_COUNT, BACKOFF_FIRST, BACKOFF_MAX, COMMON_COUNT };
+#define COMMON_MEMBERS                                                                        \
+	[NAME] = { "name", MEMBER_STRING, true, 1, 64 },                                      \
+	[KIND] = { "kind", MEMBER_STRING, true, 0, 0 },                                       \
+	[EFFECT] = { "effect", MEMBER_STRING, false, 0, 0 },                                  \
+	[TIMEOUT] = { "timeout_ms", MEMBER_INTEGER, false, 1, TOOL_TIME_MS_MAX },             \
+	[ATTEMPT_COUNT] = { "attempts", MEMBER_INTEGER, false, 1, ATTEMPTS_MAX },             \
+	[BACKOFF_FIRST] = { "backoff_first_ms", MEMBER_INTEGER, false, 1, TOOL_TIME_MS_MAX }, \
+	[BACKOFF_MAX] = { "backoff_max_ms", MEMBER_INTEGER, false, 1, TOOL_TIME_MS_MAX }
+
+static void request_deinit(struct request_spec *request)
+{
+	free(request->method);
+	free((void *)(uintptr_t)request->url.data); /* ours: unescaped */
+	*request = (struct request_spec){};
+}
+
+static void texts_free(char **texts)
+{
+	for (size_t i = 0; texts && texts[i]; i++)
+		free(texts[i]);
+	free(texts);
+}
+
+void phase_deinit(struct phase_spec *phase)
+{
+	free(phase->name);
+	free(phase->file);
+	free(phase->sql);
+	texts_free(phase->command);
+	texts_free(phase->env);
+	request_deinit(&phase->request);
+	request_deinit(&phase->reconcile);
+	free(phase->key_header);
+	free(phase->done_when);
+	free(phase->absent_when_empty);
+	*phase = (struct phase_spec){};
+}
+
+/* --- Common members --------------------------------------------------------------------------- */
+
+static enum hf_code effect_read(struct tool_parse *parse, struct slice value,
+				struct phase_spec *phase)
+{
+	static const char *const need[] = {
+		[PHASE_SQL] = "local or pure",
+		[PHASE_HTTP] = "pure, keyed or lookup",
+		[PHASE_PROGRAM] = "pure or keyed",
+	};
+	static const unsigned allowed[] = {
+		[PHASE_SQL] = 1U << EFFECT_LOCAL | 1U << EFFECT_PURE,
+		[PHASE_HTTP] = 1U << EFFECT_PURE | 1U << EFFECT_KEYED | 1U << EFFECT_LOOKUP,
+		[PHASE_PROGRAM] = 1U << EFFECT_PURE | 1U << EFFECT_KEYED,
+	};
+	if (!value.len && phase->type == PHASE_SQL) {
+		phase->effect = EFFECT_LOCAL;
+		return HF_OK;
+	}
+	path_down_text(parse, "effect");
+	if (!value.len)
+		return tool_bad(parse,
+				"is missing, which means unsafe, and unsafe phases can't run yet: "
+				"declare %s",
+				need[phase->type]);
+	int found = EFFECT_LOCAL;
+	while (found <= EFFECT_UNSAFE &&
+	       !json_string_is(value, effect_class_name((enum effect_class)found)))
+		found++;
+	if (found > EFFECT_UNSAFE)
+		return tool_bad(parse, "no such effect class: declare %s", need[phase->type]);
+	phase->effect = (enum effect_class)found;
+	if (phase->effect == EFFECT_UNSAFE)
+		return tool_bad(parse, "unsafe phases can't run yet: declare %s",
+				need[phase->type]);
+	if (!(allowed[phase->type] & 1U << phase->effect))
+		return tool_bad(parse, "a phase of kind %s is %s", phase_type_name(phase->type),
+				need[phase->type]);
+	return HF_OK;
+}
+
+static enum hf_code common_read(struct tool_parse *parse, const struct slice *values,
+				int64_t timeout_ms, struct phase_spec *phase)
+{
+	size_t mark = parse->path.len;
+	hf_try(effect_read(parse, values[EFFECT], phase));
+	path_up(parse, mark);
+	phase->timeout_ms = member_integer(values[TIMEOUT], timeout_ms);
+	phase->attempts = (int)member_integer(values[ATTEMPT_COUNT], ATTEMPTS);
+	phase->backoff_first_ms = member_integer(values[BACKOFF_FIRST], BACKOFF_FIRST_MS);
+	phase->backoff_max_ms = member_integer(values[BACKOFF_MAX], BACKOFF_MAX_MS);
+	if (phase->backoff_first_ms <= phase->backoff_max_ms)
+		return HF_OK;
+	path_down_text(parse, values[BACKOFF_FIRST].len ? "backoff_first_ms" : "backoff_max_ms");
+	return tool_bad(parse,
+			"backoff_first_ms (%" PRId64 ") is over backoff_max_ms (%" PRId64 ")",
+			phase->backoff_first_ms, phase->backoff_max_ms);
+}
+
+/* A member that one effect class needs and no other may have. */
+static enum hf_code class_member_check(struct tool_parse *parse, const struct phase_spec *phase,
+				       enum effect_class effect, const char *name,
+				       struct slice value)
+{
+	if ((phase->effect == effect) == (value.len > 0))
+		return HF_OK;
+	path_down_text(parse, name);
+	if (value.len)
+		return tool_bad(parse, "belongs to effect %s, this phase is %s",
+				effect_class_name(effect), effect_class_name(phase->effect));
+	return tool_bad(parse, "is missing: effect %s needs it", effect_class_name(effect));
+}
+
+/* --- sql -------------------------------------------------------------------------------------- */
+
+static enum hf_code sql_read(struct tool_parse *parse, struct slice object,
+			     struct phase_spec *phase)
+{
+	enum { SQL_FILE = COMMON_COUNT, COUNT };
+	static const struct member members[COUNT] = {
+		COMMON_MEMBERS,
+		[SQL_FILE] = { "file", MEMBER_STRING, true, 1, 255 },
+	};
+	struct slice values[COUNT], content;
+	hf_try(members_read(parse, object, members, COUNT, values));
+	hf_try(common_read(parse, values, SQL_TIMEOUT_MS, phase));
+	size_t mark = path_down_text(parse, "file");
+	phase->file = member_text(values[SQL_FILE]);
+	bool executable;
+	hf_try(file_read(parse, phase->file, &content, &executable));
+	if (parse->files) {
+		if (content.len > SQL_FILE_BYTES_MAX)
+			return tool_bad(parse, "%s is over %" PRId64 " bytes", phase->file,
+					SQL_FILE_BYTES_MAX);
+		struct hf_err inner = {};
+		if (sql_check_statement(content, &inner) != HF_OK)
+			return tool_bad(parse, "%s %s", phase->file, inner.text);
+		phase->sql = hf_strndup(content.data, content.len);
+	}
+	path_up(parse, mark);
+	return HF_OK;
+}
+
+/* --- program ---------------------------------------------------------------------------------- */
+
+static enum hf_code texts_read(struct tool_parse *parse, struct slice array, char ***out)
+{
+	char **texts = hf_alloc((array_count(array) + 1) * sizeof *texts);
+	*out = texts;
+	struct slice element;
+	for (size_t at = 0, i = 0; json_array_next(array, &at, &element); i++) {
+		size_t mark = path_down_index(parse, i);
+		texts[i] = json_string_dup(element);
+		if (!texts[i])
+			return tool_bad(parse, "must be a string");
+		if (strlen(texts[i]) > ARGUMENT_BYTES_MAX)
+			return tool_bad(parse, "is over %" PRId64 " bytes", ARGUMENT_BYTES_MAX);
+		path_up(parse, mark);
+	}
+	return HF_OK;
+}
+
+static enum hf_code command_check(struct tool_parse *parse, const char *program)
+{
+	path_down_text(parse, "command");
+	path_down_index(parse, 0);
+	if (strncmp(program, "./", 2) == 0) {
+		struct slice content;
+		bool executable;
+		hf_try(file_read(parse, program + 2, &content, &executable));
+		return executable ? HF_OK : tool_bad(parse, "%s is not executable", program);
+	}
+	if (program[0] == '\0')
+		return tool_bad(parse, "is empty");
+	if (program[0] != '/' && strchr(program, '/'))
+		return tool_bad(parse, "a program of the tool's folder begins with ./");
+	return HF_OK;
+}
+
+/* A tool gets the variables that it names, but never a way into the store. */
+static enum hf_code env_check(struct tool_parse *parse, char *const *names)
+{
+	path_down_text(parse, "env");
+	for (size_t i = 0; names[i]; i++) {
+		size_t mark = path_down_index(parse, i), len = strlen(names[i]);
+		bool digit = names[i][0] >= '0' && names[i][0] <= '9';
+		if (!name_is_plain(names[i]) || strpbrk(names[i], ".-") || digit)
+			return tool_bad(parse, "must be the name of an environment variable");
+		bool ours = strncmp(names[i], "HOLDFAST_", 9) == 0;
+		if (ours && len >= 3 && strcmp(names[i] + len - 3, "DSN") == 0)
+			return tool_bad(parse, "a tool gets no connection string of the store");
+		path_up(parse, mark);
+	}
+	return HF_OK;
+}
+
+static enum hf_code program_read(struct tool_parse *parse, struct slice object,
+				 struct phase_spec *phase)
+{
+	enum { COMMAND = COMMON_COUNT, ENV, KEY_TTL, COUNT };
+	static const struct member members[COUNT] = {
+		COMMON_MEMBERS,
+		[COMMAND] = { "command", MEMBER_ARRAY, true, 1, ARGUMENTS_MAX },
+		[ENV] = { "env", MEMBER_ARRAY, false, 0, ARGUMENTS_MAX },
+		[KEY_TTL] = { "key_ttl_ms", MEMBER_INTEGER, false, 1, TOOL_TIME_MS_MAX },
+	};
+	struct slice values[COUNT];
+	hf_try(members_read(parse, object, members, COUNT, values));
+	hf_try(common_read(parse, values, PROGRAM_TIMEOUT_MS, phase));
+	hf_try(class_member_check(parse, phase, EFFECT_KEYED, "key_ttl_ms", values[KEY_TTL]));
+	phase->key_ttl_ms = member_integer(values[KEY_TTL], 0);
+	size_t mark = path_down_text(parse, "command");
+	hf_try(texts_read(parse, values[COMMAND], &phase->command));
+	path_up(parse, mark);
+	hf_try(command_check(parse, phase->command[0]));
+	path_up(parse, mark);
+	if (values[ENV].len) {
+		path_down_text(parse, "env");
+		hf_try(texts_read(parse, values[ENV], &phase->env));
+		path_up(parse, mark);
+		hf_try(env_check(parse, phase->env));
+		path_up(parse, mark);
+	}
+	return HF_OK;
+}
+
+/* --- http ------------------------------------------------------------------------------------- */
+
+/* What the runtime sets itself, and "$from", which would make a template of the whole object. */
+static bool header_is_ours(const char *name)
+{
+	static const char *const ours[] = { "host",       "content-length", "transfer-encoding",
+					    "connection", "expect",         "te",
+					    "upgrade",    "$from" };
+	for (size_t i = 0; i < countof(ours); i++)
+		if (strcasecmp(name, ours[i]) == 0)
+			return true;
+	return false;
+}
+
+static bool header_stood_before(struct slice headers, size_t index, const char *name)
+{
+	struct slice raw, value;
+	for (size_t at = 0, i = 0; i < index && json_object_next(headers, &at, &raw, &value); i++) {
+		char *other = json_string_dup(raw);
+		bool same = strcasecmp(other, name) == 0;
+		free(other);
+		if (same)
+			return true;
+	}
+	return false;
+}
+
+static enum hf_code header_check(struct tool_parse *parse, struct slice headers, size_t index,
+				 const char *name, const char *key_header)
+{
+	if (!name_is_token(name))
+		return tool_bad(parse, "is no header name");
+	if (header_is_ours(name))
+		return tool_bad(parse, "is set by the runtime");
+	if (key_header && strcasecmp(name, key_header) == 0)
+		return tool_bad(parse, "is the key_header, which carries the derived key");
+	if (header_stood_before(headers, index, name))
+		return tool_bad(parse, "stands twice");
+	return HF_OK;
+}
+
+static enum hf_code headers_check(struct tool_parse *parse, struct slice headers,
+				  const char *key_header, size_t phase)
+{
+	size_t mark = path_down_text(parse, "headers"), at = 0, i = 0;
+	struct slice raw, value;
+	for (; json_object_next(headers, &at, &raw, &value); i++) {
+		char *name = json_string_dup(raw);
+		size_t inner = path_down_text(parse, name);
+		enum hf_code code = header_check(parse, headers, i, name, key_header);
+		free(name);
+		hf_try(code);
+		if (json_type_of(value) != JSON_STRING)
+			return tool_bad(parse, "must be a string");
+		hf_try(references_check(parse, value, phase));
+		path_up(parse, inner);
+	}
+	path_up(parse, mark);
+	return HF_OK;
+}
+
+static enum hf_code body_check(struct tool_parse *parse, const struct request_spec *request,
+			       size_t phase)
+{
+	size_t mark = parse->path.len;
+	bool bodiless = strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
+	if (request->json.len) {
+		path_down_text(parse, "json");
+		if (bodiless)
+			return tool_bad(parse, "%s has no body", request->method);
+		if (request->body_artifact.len)
+			return tool_bad(parse,
+					"stands beside body_artifact: a request has one body");
+		hf_try(references_check(parse, request->json, phase));
+		path_up(parse, mark);
+	}
+	if (request->body_artifact.len) {
+		path_down_text(parse, "body_artifact");
+		struct slice from;
+		if (bodiless)
+			return tool_bad(parse, "%s has no body", request->method);
+		if (json_type_of(request->body_artifact) != JSON_STRING &&
+		    !json_member(request->body_artifact, "$from", &from))
+			return tool_bad(parse, "must be a string or {\"$from\": …}");
+		hf_try(references_check(parse, request->body_artifact, phase));
+		path_up(parse, mark);
+	}
+	return HF_OK;
+}
+
+static bool word_is_among(const char *word, const char *const *words)
+{
+	for (; *words; words++)
+		if (strcmp(word, *words) == 0)
+			return true;
+	return false;
+}
+
+static enum hf_code request_read(struct tool_parse *parse, struct slice object,
+				 const char *const *methods, const char *key_header, size_t phase,
+				 struct request_spec *request)
+{
+	enum { METHOD, URL, HEADERS, JSON, ARTIFACT, COUNT };
+	static const struct member members[COUNT] = {
+		[METHOD] = { "method", MEMBER_STRING, true, 1, 16 },
+		[URL] = { "url", MEMBER_STRING, true, 1, URL_BYTES_MAX },
+		[HEADERS] = { "headers", MEMBER_OBJECT, false, 0, 0 },
+		[JSON] = { "json", MEMBER_ANY, false, 0, 0 },
+		[ARTIFACT] = { "body_artifact", MEMBER_ANY, false, 0, 0 },
+	};
+	struct slice values[COUNT];
+	size_t mark = path_down_text(parse, "request");
+	hf_try(members_read(parse, object, members, COUNT, values));
+	request->method = member_text(values[METHOD]);
+	char *url = member_text(values[URL]);
+	request->url = slice_of(url);
+	request->headers = values[HEADERS];
+	request->json = values[JSON];
+	request->body_artifact = values[ARTIFACT];
+	size_t inner = path_down_text(parse, "method");
+	if (!word_is_among(request->method, methods))
+		return tool_bad(parse, "\"%s\" is none of %s", request->method,
+				methods[2] ? "GET, HEAD, POST, PUT, PATCH, DELETE" : "GET, POST");
+	path_up(parse, inner);
+	path_down_text(parse, "url");
+	hf_try(url_check(parse, url));
+	hf_try(references_check(parse, values[URL], phase));
+	path_up(parse, inner);
+	if (values[HEADERS].len)
+		hf_try(headers_check(parse, values[HEADERS], key_header, phase));
+	hf_try(body_check(parse, request, phase));
+	path_up(parse, mark);
+	return HF_OK;
+}
+
+static enum hf_code reconcile_read(struct tool_parse *parse, struct slice object, size_t number,
+				   struct phase_spec *phase)
+{
+	enum { REQUEST, DONE_WHEN, ABSENT, COUNT };
+	static const struct member members[COUNT] = {
+		[REQUEST] = { "request", MEMBER_OBJECT, true, 0, 0 },
+		[DONE_WHEN] = { "done_when", MEMBER_STRING, true, 1, 255 },
+		[ABSENT] = { "absent_when_empty", MEMBER_STRING, false, 1, 255 },
+	};
+	static const char *const methods[] = { "GET", "POST", nullptr }; /* it only looks */
+	struct slice values[COUNT];
+	size_t mark = path_down_text(parse, "reconcile");
+	hf_try(members_read(parse, object, members, COUNT, values));
+	hf_try(request_read(parse, values[REQUEST], methods, nullptr, number, &phase->reconcile));
+	phase->done_when = member_text(values[DONE_WHEN]);
+	phase->absent_when_empty = member_text(values[ABSENT]);
+	size_t inner = path_down_text(parse, "done_when");
+	hf_try(pointer_check(parse, phase->done_when));
+	path_up(parse, inner);
+	if (phase->absent_when_empty) {
+		path_down_text(parse, "absent_when_empty");
+		hf_try(pointer_check(parse, phase->absent_when_empty));
+	}
+	path_up(parse, mark);
+	return HF_OK;
+}
+
+static enum hf_code http_read(struct tool_parse *parse, struct slice object, size_t number,
+			      struct phase_spec *phase)
+{
+	enum { REQUEST = COMMON_COUNT, KEY_HEADER, KEY_TTL, VISIBLE, RECONCILE, COUNT };
+	static const struct member members[COUNT] = {
+		COMMON_MEMBERS,
+		[REQUEST] = { "request", MEMBER_OBJECT, true, 0, 0 },
+		[KEY_HEADER] = { "key_header", MEMBER_STRING, false, 1, 64 },
+		[KEY_TTL] = { "key_ttl_ms", MEMBER_INTEGER, false, 1, TOOL_TIME_MS_MAX },
+		[VISIBLE] = { "visible_within_ms", MEMBER_INTEGER, false, 0, TOOL_TIME_MS_MAX },
+		[RECONCILE] = { "reconcile", MEMBER_OBJECT, false, 0, 0 },
+	};
+	static const enum effect_class owner[COUNT] = {
+		[KEY_HEADER] = EFFECT_KEYED,
+		[KEY_TTL] = EFFECT_KEYED,
+		[VISIBLE] = EFFECT_LOOKUP,
+		[RECONCILE] = EFFECT_LOOKUP,
+	};
+	static const char *const methods[] = { "GET",   "HEAD",   "POST", "PUT",
+					       "PATCH", "DELETE", nullptr };
+	struct slice values[COUNT];
+	hf_try(members_read(parse, object, members, COUNT, values));
+	hf_try(common_read(parse, values, HTTP_TIMEOUT_MS, phase));
+	for (int i = KEY_HEADER; i < COUNT; i++)
+		hf_try(class_member_check(parse, phase, owner[i], members[i].name, values[i]));
+	phase->key_header = member_text(values[KEY_HEADER]);
+	phase->key_ttl_ms = member_integer(values[KEY_TTL], 0);
+	phase->visible_within_ms = member_integer(values[VISIBLE], 0);
+	if (phase->key_header &&
+	    (!name_is_token(phase->key_header) || header_is_ours(phase->key_header))) {
+		path_down_text(parse, "key_header");
+		return tool_bad(parse, "\"%s\" can't carry a key", phase->key_header);
+	}
+	hf_try(request_read(parse, values[REQUEST], methods, phase->key_header, number,
+			    &phase->request));
+	if (values[RECONCILE].len)
+		hf_try(reconcile_read(parse, values[RECONCILE], number, phase));
+	return HF_OK;
+}
+
+/* --- All -------------------------------------------------------------------------------------- */
+
+static enum hf_code kind_read(struct tool_parse *parse, struct slice object,
+			      struct phase_spec *phase)
+{
+	struct slice kind;
+	if (!json_member(object, "kind", &kind))
+		return tool_bad(parse, "member \"kind\" is missing");
+	size_t mark = path_down_text(parse, "kind");
+	for (int i = PHASE_SQL; i <= PHASE_PROGRAM; i++) {
+		if (json_string_is(kind, phase_type_name((enum phase_type)i))) {
+			phase->type = (enum phase_type)i;
+			path_up(parse, mark);
+			return HF_OK;
+		}
+	}
+	if (json_string_is(kind, "wait") || json_string_is(kind, "mcp"))
+		return tool_bad(parse,
+				"phases of this kind can't run yet; sql, http and program do");
+	return tool_bad(parse, "must be \"sql\", \"http\" or \"program\"");
+}
+
+/* Names come first, so that a reference to a later phase is told from one to none. */
+static enum hf_code names_read(struct tool_parse *parse, struct slice phases)
+{
+	struct tool *tool = parse->tool;
+	struct slice phase, name;
+	for (size_t at = 0, i = 0; json_array_next(phases, &at, &phase); i++) {
+		size_t mark = path_down_index(parse, i);
+		if (json_type_of(phase) != JSON_OBJECT)
+			return tool_bad(parse, "must be an object, is %s",
+					json_type_name(json_type_of(phase)));
+		if (!json_member(phase, "name", &name))
+			return tool_bad(parse, "member \"name\" is missing");
+		path_down_text(parse, "name");
+		tool->phases[i].name = member_text(name);
+		if (!tool->phases[i].name)
+			return tool_bad(parse, "must be a string, is %s",
+					json_type_name(json_type_of(name)));
+		if (!name_is_plain(tool->phases[i].name) || strlen(tool->phases[i].name) > 64)
+			return tool_bad(parse, "must be 1 to 64 of A-Z a-z 0-9 _ . -");
+		for (size_t other = 0; other < i; other++)
+			if (strcmp(tool->phases[other].name, tool->phases[i].name) == 0)
+				return tool_bad(parse, "\"%s\" stands twice", tool->phases[i].name);
+		path_up(parse, mark);
+	}
+	return HF_OK;
+}
+
+enum hf_code phases_read(struct tool_parse *parse, struct slice phases)
+{
+	struct tool *tool = parse->tool;
+	size_t mark = path_down_text(parse, "phases"), count = array_count(phases);
+	hf_assert(count > 0 && count <= TOOL_PHASES_MAX);
+	tool->phases = hf_alloc(count * sizeof *tool->phases);
+	tool->phases_count = count;
+	hf_try(names_read(parse, phases));
+	struct slice object;
+	for (size_t at = 0, i = 0; json_array_next(phases, &at, &object); i++) {
+		struct phase_spec *phase = &tool->phases[i];
+		size_t inner = path_down_index(parse, i);
+		hf_try(kind_read(parse, object, phase));
+		switch (phase->type) {
+		case PHASE_SQL:
+			hf_try(sql_read(parse, object, phase));
+			break;
+		case PHASE_HTTP:
+			hf_try(http_read(parse, object, i, phase));
+			break;
+		case PHASE_PROGRAM:
+			hf_try(program_read(parse, object, phase));
+			break;
+		}
+		path_up(parse, inner);
+	}
+	path_up(parse, mark);
+	return HF_OK;
+}

@@ -1,0 +1,21 @@
+-- `holdfast task list`: a JSON object a task, newest first. $1 state or null, $2 limit. A task ID
+-- rises with its time, so that the primary key gives the order.
+SELECT json_build_object(
+    'task_id', 'tsk_' || translate(encode(t.task, 'base64'), '+/', '-_'),
+    'state', t.state,
+    'accepted', to_char(t.accepted AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+    'tool', v.name,
+    'subject', p.subject,
+    'tenant', p.tenant,
+    'effect_id', t.effect_id)
+FROM (
+    SELECT k.week, k.task, k.tool, k.owner, k.accepted, k.effect_id,
+           coalesce(o.name, w.state, 'lost') AS state
+    FROM holdfast.task k
+    LEFT JOIN holdfast.work w ON w.task = k.task
+    LEFT JOIN holdfast.step o ON o.week = k.week AND o.task = k.task AND o.place = 2147483647) t
+LEFT JOIN holdfast.tool v ON v.tool = t.tool
+LEFT JOIN holdfast.principal p ON p.owner = t.owner
+WHERE $1::text IS NULL OR t.state = $1
+ORDER BY t.week DESC, t.task DESC
+LIMIT $2::bigint

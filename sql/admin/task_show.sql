@@ -1,0 +1,80 @@
+-- `holdfast task show`: a task as one JSON object. $1 week, $2 task. Read only, by an
+-- administrator. Stored JSON stays json, never jsonb: its bytes count. At equal times an event
+-- stands before the step that followed it.
+SELECT json_build_object(
+    'task_id', 'tsk_' || translate(encode(t.task, 'base64'), '+/', '-_'),
+    'tool', v.name,
+    'version', v.version,
+    'effect_id', t.effect_id,
+    'owner', json_build_object('number', t.owner, 'issuer', p.issuer, 'subject', p.subject,
+                               'tenant', p.tenant),
+    'state', coalesce(o.name, w.state, 'lost'),
+    'accepted', to_char(t.accepted AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+    'deadline', to_char(t.deadline AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+    'retry_of', 'tsk_' || translate(encode(t.retry_of, 'base64'), '+/', '-_'),
+    'trace', t.trace,
+    'key_version', t.key_version,
+    'arguments', t.arguments::json,
+    'history', (
+        SELECT coalesce(json_agg(h.entry ORDER BY h.at, h.rank, h.place), '[]')
+        FROM (
+            SELECT s.at, 1 AS rank, s.place, json_build_object(
+                'what', s.kind,
+                'at', to_char(s.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+                'after_ms', round(extract(epoch FROM s.at - t.accepted) * 1000)::bigint,
+                'phase', CASE WHEN s.kind <> 'outcome'
+                         THEN d.phases -> (s.place / 65536) ->> 'name' END,
+                'name', s.name,
+                'place', s.place,
+                'attempt', s.attempt,
+                'took_ms', round(extract(epoch FROM s.at - s.started) * 1000)::bigint,
+                'derived_key', s.derived_key,
+                'answer', s.answer,
+                'generation', s.generation,
+                'message', s.message,
+                'result', s.result::json,
+                'error', s.error::json,
+                'state_bytes', octet_length(s.state)) AS entry
+            FROM holdfast.step s
+            WHERE s.week = t.week AND s.task = t.task
+            UNION ALL
+            SELECT e.at, 0, e.place, json_build_object(
+                'what', e.kind,
+                'at', to_char(e.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+                'after_ms', round(extract(epoch FROM e.at - t.accepted) * 1000)::bigint,
+                'phase', d.phases -> e.phase ->> 'name',
+                'place', e.place,
+                'attempt', e.attempt,
+                'text', e.text)
+            FROM holdfast.event e
+            WHERE e.week = t.week AND e.task = t.task) h),
+    'now', CASE WHEN w.task IS NOT NULL THEN json_build_object(
+        'state', w.state,
+        'phase', d.phases -> w.phase ->> 'name',
+        'attempt', w.attempt,
+        'crashes', w.crashes,
+        'percent', round(w.progress * 100),
+        'message', w.message,
+        'cancel', w.cancel,
+        'worker', w.incarnation,
+        'due', to_char(w.due AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+        'due_in_ms', round(extract(epoch FROM w.due - clock_timestamp()) * 1000)::bigint) END,
+    'to_come', CASE WHEN w.task IS NOT NULL THEN (
+        SELECT coalesce(json_agg(d.phases -> i ->> 'name' ORDER BY i), '[]')
+        FROM generate_series(w.phase + 1, v.phases - 1) i) END,
+    'artifacts', (
+        SELECT coalesce(json_agg(json_build_object(
+            'phase', d.phases -> a.phase ->> 'name',
+            'name', a.name,
+            'media_type', a.media_type,
+            'bytes', octet_length(a.content),
+            'sha256', encode(a.sha256, 'hex')) ORDER BY a.phase, a.name), '[]')
+        FROM holdfast.artifact a
+        WHERE a.week = t.week AND a.task = t.task))
+FROM holdfast.task t
+JOIN holdfast.tool v ON v.tool = t.tool
+CROSS JOIN LATERAL (SELECT v.doc::json -> 'phases' AS phases) d
+LEFT JOIN holdfast.principal p ON p.owner = t.owner
+LEFT JOIN holdfast.work w ON w.task = t.task
+LEFT JOIN holdfast.step o ON o.week = t.week AND o.task = t.task AND o.place = 2147483647
+WHERE t.week = $1::integer AND t.task = $2::bytea

@@ -1,0 +1,249 @@
+-- Acceptance (R1.3, R1.4, V1, V2) and what a caller may see afterwards.
+
+-- The owner number of a principal. May be called twice; stable for ever.
+CREATE OR REPLACE FUNCTION principal_owner(issuer text, subject text, tenant text) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+DECLARE
+    found_owner bigint;
+BEGIN
+    SELECT p.owner INTO found_owner FROM principal p
+    WHERE p.issuer = principal_owner.issuer AND p.subject = principal_owner.subject
+      AND p.tenant = principal_owner.tenant;
+    IF found_owner IS NULL THEN
+        INSERT INTO principal (issuer, subject, tenant)
+        VALUES (principal_owner.issuer, principal_owner.subject, principal_owner.tenant)
+        ON CONFLICT DO NOTHING;
+        SELECT p.owner INTO found_owner FROM principal p
+        WHERE p.issuer = principal_owner.issuer AND p.subject = principal_owner.subject
+          AND p.tenant = principal_owner.tenant;
+    END IF;
+    RETURN found_owner;
+END $$;
+
+-- The current tools, where the catalog is another than `since`; else one row with null columns.
+CREATE OR REPLACE FUNCTION catalog(since bigint)
+RETURNS TABLE (number bigint, tool integer, name text, version text, doc text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+DECLARE
+    latest bigint;
+BEGIN
+    SELECT coalesce(hashtextextended(string_agg(t.tool::text, ',' ORDER BY t.tool), 0), 1)
+    INTO latest FROM holdfast.tool t WHERE t.current;
+    IF latest = since THEN
+        RETURN QUERY SELECT latest, NULL::integer, NULL::text, NULL::text, NULL::text;
+    ELSE
+        RETURN QUERY SELECT latest, t.tool, t.name, t.version, t.doc
+                     FROM (SELECT 1) one LEFT JOIN holdfast.tool t ON t.current ORDER BY t.name;
+    END IF;
+END $$;
+
+-- What may be told of the tasks of one week. No lock, one snapshot. A task is gone from the answer
+-- once its retention is over, swept or not.
+CREATE OR REPLACE FUNCTION views(week integer, tasks bytea[])
+RETURNS TABLE (task bytea, owner bigint, tool integer, state text, attempt integer,
+               created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
+               progress real, message text, result text, error text, effect_id text)
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+BEGIN
+    -- plpgsql, so that the plan is made for this week: an SQL function's plan locks every partition.
+    RETURN QUERY
+    SELECT t.task, t.owner, t.tool, coalesce(w.state, o.name), coalesce(w.attempt, o.attempt),
+           to_ms(t.accepted), to_ms(coalesce(w.updated, o.at)), coalesce(to_ms(o.at), 0),
+           v.result_ttl_ms, w.progress, coalesce(w.message, o.message), o.result, o.error,
+           t.effect_id
+    FROM (SELECT DISTINCT x FROM unnest(views.tasks) x) u (task)
+    CROSS JOIN LATERAL (SELECT x.* FROM holdfast.task x
+                        WHERE x.week = views.week AND x.task = u.task OFFSET 0) t
+    JOIN holdfast.tool v ON v.tool = t.tool
+    LEFT JOIN LATERAL (SELECT x.state, x.attempt, x.updated, x.progress, x.message FROM work x
+                       WHERE x.task = u.task OFFSET 0) w ON true
+    LEFT JOIN LATERAL (SELECT x.name, x.attempt, x.at, x.message, x.result, x.error FROM step x
+                       WHERE x.week = views.week AND x.task = u.task
+                         AND x.place = 2147483647 OFFSET 0) o ON true
+    WHERE coalesce(w.state, o.name) IS NOT NULL
+      AND (o.at IS NULL OR o.at + ms(v.result_ttl_ms) > now_());
+END $$;
+
+-- The tasks of these owners, by ordinal; what is foreign, unknown or expired is not in the answer
+-- (V8). The owner comes back so that the process can compare once more before it tells.
+CREATE OR REPLACE FUNCTION poll(week integer, owners bigint[], tasks bytea[])
+RETURNS TABLE (ord integer, owner bigint, task bytea, tool integer, state text, attempt integer,
+               created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
+               progress real, message text, result text, error text, effect_id text)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+    SELECT u.ord::integer, v.owner, v.task, v.tool, v.state, v.attempt, v.created_ms, v.updated_ms,
+           v.ended_ms, v.result_ttl_ms, v.progress, v.message, v.result, v.error, v.effect_id
+    FROM unnest(poll.owners, poll.tasks) WITH ORDINALITY u (owner, task, ord)
+    JOIN views(poll.week, poll.tasks) v ON v.task = u.task AND v.owner = u.owner
+$$;
+
+-- One commit for a batch of calls, whose digests are all different. Outcomes: 'new'; 'same' (a
+-- repeat, the view is of the first task); 'conflict' (other arguments; null view); 'expired' (a
+-- tombstone; null view).
+-- Locks: effect rows by the insert, in digest order; work rows of repeats that are to be held, in
+-- task order. A repeat of a finished or held task writes nothing.
+-- Twice: the second call answers 'same' with the first one's task; equal randoms tell a caller
+-- whose answer was lost that it was its own.
+CREATE OR REPLACE FUNCTION accept(owners bigint[], tools integer[], digests bytea[],
+    effect_ids text[], fingerprints bytea[], arguments text[], traces text[],
+    key_versions integer[], helds boolean[], randoms bytea[])
+RETURNS TABLE (ord integer, outcome text, task bytea, tool integer, state text, attempt integer,
+               created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
+               progress real, message text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    at timestamptz := now_();
+    at_ms bigint := to_ms(at);
+    head bytea := '\x01'::bytea || set_byte('\x00'::bytea, 0, (SELECT number FROM cluster))
+                  || substring(int8send(at_ms) FROM 3);
+    todo integer[] := (SELECT array_agg(i) FROM generate_subscripts(digests, 1) i);
+    won integer[];
+    again integer[];
+    round integer := 0;
+BEGIN
+    LOOP
+        WITH input AS MATERIALIZED (
+            SELECT u.*, head || u.random AS new_task
+            FROM unnest(owners, tools, digests, effect_ids, fingerprints, arguments, traces,
+                        key_versions, helds, randoms) WITH ORDINALITY
+                 u (owner, tool, digest, effect_id, fingerprint, arguments, trace, key_version,
+                    held, random, ord)
+            WHERE u.ord = ANY (todo)
+        ), first AS (
+            INSERT INTO effect (digest, task, fingerprint, tool, accepted)
+            SELECT i.digest, i.new_task, i.fingerprint, i.tool, at FROM input i ORDER BY i.digest
+            ON CONFLICT DO NOTHING RETURNING effect.task
+        ), mine AS (
+            SELECT i.*, v.deadline_ms FROM first f JOIN input i ON i.new_task = f.task
+            JOIN holdfast.tool v ON v.tool = i.tool
+        ), accepted AS (
+            INSERT INTO holdfast.task (week, task, owner, tool, effect_id, digest, fingerprint,
+                arguments, accepted, deadline, trace, key_version, incarnation)
+            SELECT week_of(at_ms), m.new_task, m.owner, m.tool, m.effect_id, m.digest,
+                   m.fingerprint, m.arguments, at, at + ms(m.deadline_ms), m.trace, m.key_version,
+                   (SELECT incarnation FROM cluster)
+            FROM mine m
+        ), queued AS (
+            INSERT INTO work (task, week, owner, queue, state, due, deadline, held, updated)
+            SELECT m.new_task, week_of(at_ms), m.owner, m.tool, 'ready', at,
+                   at + ms(m.deadline_ms), m.held, at
+            FROM mine m
+        )
+        SELECT coalesce(array_agg(m.ord::integer), '{}') INTO won FROM mine m;
+
+        RETURN QUERY
+        SELECT u.ord::integer, 'new'::text, head || u.random, u.tool, 'ready'::text, 0, at_ms,
+               at_ms, 0::bigint, v.result_ttl_ms, NULL::real, NULL::text
+        FROM unnest(tools, randoms) WITH ORDINALITY u (tool, random, ord)
+        JOIN holdfast.tool v ON v.tool = u.tool WHERE u.ord = ANY (won);
+
+        todo := (SELECT array_agg(i) FROM unnest(todo) i WHERE i <> ALL (won));
+        EXIT WHEN todo IS NULL;
+
+        -- A tombstone past its time goes under its own lock, and the call is accepted as new.
+        WITH gone AS (
+            DELETE FROM effect e USING unnest(digests) WITH ORDINALITY u (digest, ord)
+            WHERE u.ord = ANY (todo) AND e.digest = u.digest AND e.tombstone_until < at
+            RETURNING u.ord::integer AS ord
+        ) SELECT array_agg(g.ord) INTO again FROM gone g;
+
+        round := round + 1;
+        IF round = 4 THEN
+            RAISE EXCEPTION 'effects came and went' USING ERRCODE = '40001';
+        END IF;
+        RETURN QUERY SELECT * FROM accept_repeats(
+            (SELECT array_agg(i) FROM unnest(todo) i WHERE i <> ALL (coalesce(again, '{}'))),
+            owners, digests, fingerprints, helds);
+        todo := again;
+        EXIT WHEN todo IS NULL;
+    END LOOP;
+END $$;
+
+-- The repeats of a batch: lock first what is to be written, read after (rule 1).
+CREATE OR REPLACE FUNCTION accept_repeats(ords integer[], owners bigint[], digests bytea[],
+                                          fingerprints bytea[], helds boolean[])
+RETURNS TABLE (ord integer, outcome text, task bytea, tool integer, state text, attempt integer,
+               created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
+               progress real, message text)
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    same_ords integer[];
+    same_tasks bytea[];
+    to_hold bytea[];
+    tids tid[];
+    one_week integer;
+BEGIN
+    IF ords IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(u.ord::integer), array_agg(e.task), array_agg(e.task) FILTER (WHERE u.held)
+    INTO same_ords, same_tasks, to_hold
+    FROM unnest(digests, fingerprints, helds) WITH ORDINALITY u (digest, fingerprint, held, ord)
+    CROSS JOIN LATERAL (SELECT x.task, x.fingerprint FROM effect x
+                        WHERE x.digest = u.digest OFFSET 0) e
+    WHERE u.ord = ANY (ords) AND e.fingerprint = u.fingerprint;
+
+    SELECT array_agg(l.tid) INTO tids FROM (SELECT u FROM unnest(to_hold) u ORDER BY u) d (task)
+    CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM work x WHERE x.task = d.task AND NOT x.held
+                        OFFSET 0 FOR UPDATE) l;
+    IF tids IS NOT NULL THEN
+        UPDATE work w SET held = true, attached = NULL, attached_no = NULL, updated = now_(),
+            state = CASE w.state WHEN 'parked' THEN 'ready' ELSE w.state END
+        WHERE w.ctid = ANY (tids);
+    END IF;
+
+    FOR one_week IN SELECT DISTINCT week_of_task(t) FROM unnest(same_tasks) t LOOP
+        RETURN QUERY
+        SELECT s.ord, 'same'::text, v.task, v.tool, v.state, v.attempt, v.created_ms, v.updated_ms,
+               v.ended_ms, v.result_ttl_ms, v.progress, v.message
+        FROM unnest(same_ords, same_tasks) s (ord, task)
+        JOIN views(one_week, same_tasks) v ON v.task = s.task AND v.owner = owners[s.ord];
+    END LOOP;
+
+    -- What no view was found for is a conflict or a tombstone.
+    RETURN QUERY
+    SELECT i, CASE WHEN i = ANY (same_ords) THEN 'expired' ELSE 'conflict' END, NULL::bytea,
+           NULL::integer, NULL::text, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint,
+           NULL::bigint, NULL::real, NULL::text
+    FROM unnest(ords) i
+    WHERE NOT EXISTS (SELECT FROM unnest(same_ords, same_tasks) s (ord, task)
+                      CROSS JOIN LATERAL views(week_of_task(s.task), ARRAY[s.task]) v
+                      WHERE s.ord = i AND v.owner = owners[i]);
+END $$;
+
+-- The wish to stop (rule 9): lock; gone: nothing to do; running or unknown: flagged, and the owner
+-- is to be woken; else the outcome is written here. By ordinal: was it there for this owner?
+-- Locks: work rows in task order. May be called any number of times.
+CREATE OR REPLACE FUNCTION cancel(week integer, owners bigint[], tasks bytea[])
+RETURNS TABLE (ord integer, found boolean, flagged boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    w record;
+    flagged_tasks bytea[] := '{}';
+BEGIN
+    FOR w IN SELECT l.* FROM (SELECT * FROM unnest(owners, tasks) u (owner, task) ORDER BY u.task) d
+             CROSS JOIN LATERAL (
+                 SELECT x.ctid AS tid, x.task, x.week, x.state, x.phase, x.attempt, x.cancel
+                 FROM work x WHERE x.task = d.task AND x.owner = d.owner
+                 OFFSET 0 FOR UPDATE) l LOOP
+        IF w.state IN ('running', 'unknown') THEN
+            flagged_tasks := flagged_tasks || w.task;
+            IF NOT w.cancel THEN
+                UPDATE work x SET cancel = true, updated = now_() WHERE x.ctid = w.tid;
+                PERFORM note(w.week, w.task, 'cancel_asked', w.phase, w.attempt, NULL);
+            END IF;
+        ELSE
+            PERFORM end_task(w.week, w.task, 'cancelled', NULL,
+                             'cancelled; ' || phases_done(w.week, w.task), w.attempt);
+        END IF;
+    END LOOP;
+    RETURN QUERY
+    SELECT u.ord::integer, v.task IS NOT NULL, u.task = ANY (flagged_tasks)
+    FROM unnest(owners, tasks) WITH ORDINALITY u (owner, task, ord)
+    LEFT JOIN views(cancel.week, tasks) v ON v.task = u.task AND v.owner = u.owner;
+END $$;

@@ -1,0 +1,164 @@
+-- Maintenance: the lease, dead incarnations, deadlines, retention. Called by `holdfast maintain`,
+-- whose role is a member of the owner. Each statement is limited in rows.
+
+-- The one lease, by the database's clock. True: it is ours until now + ttl.
+CREATE OR REPLACE FUNCTION lease_take(name text, incarnation uuid, ttl_ms bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    INSERT INTO lease AS l (name, incarnation, until)
+    VALUES (lease_take.name, lease_take.incarnation, now_() + ms(ttl_ms))
+    ON CONFLICT (name) DO UPDATE SET incarnation = excluded.incarnation, until = excluded.until
+        WHERE l.incarnation = excluded.incarnation OR l.until < now_()
+              OR l.until > now_() + ms(ttl_ms * 10); -- left by a clock that leapt
+    RETURN FOUND;
+END $$;
+
+-- Declares an incarnation dead whose counter stood still between two looks of the caller. False:
+-- it has beaten since. Its claims are freed by reclaim, which holds the same for any claim whose
+-- incarnation is gone.
+CREATE OR REPLACE FUNCTION declare_dead(incarnation uuid, beat bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    DELETE FROM worker w WHERE w.incarnation = declare_dead.incarnation
+                           AND w.beat = declare_dead.beat;
+    RETURN FOUND;
+END $$;
+
+-- Frees claims of incarnations that are no more. A crash is not a business attempt (R2.6); past
+-- the tool's bound the task ends failed. What it was sending may still have left until now.
+-- Locks: work rows in task order, skipping what others hold.
+CREATE OR REPLACE FUNCTION reclaim(most integer) RETURNS integer
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    at timestamptz := now_();
+    w record;
+    n integer := 0;
+BEGIN
+    FOR w IN WITH dead AS MATERIALIZED (
+                 SELECT x.task, x.incarnation FROM work x WHERE x.incarnation IS NOT NULL
+                 AND NOT EXISTS (SELECT FROM worker k WHERE k.incarnation = x.incarnation)
+                 LIMIT most)
+             SELECT l.* FROM (SELECT * FROM dead ORDER BY task) d
+             CROSS JOIN LATERAL (
+                 SELECT x.ctid AS tid, x.task, x.week, x.phase, x.attempt, x.crashes, x.queue
+                 FROM work x WHERE x.task = d.task AND x.incarnation = d.incarnation
+                 OFFSET 0 FOR UPDATE SKIP LOCKED) l LOOP
+        n := n + 1;
+        PERFORM note(w.week, w.task, 'crash', w.phase, w.attempt, 'worker died');
+        IF w.crashes + 1 >= (SELECT v.crash_limit FROM tool v WHERE v.tool = w.queue) THEN
+            PERFORM end_task(w.week, w.task, 'failed', format(
+                '{"code":-32603,"message":"worker died %s times","data":{"type":"crash_limit","executed":"maybe"}}',
+                w.crashes + 1), 'worker died; ' || phases_done(w.week, w.task), w.attempt);
+        ELSE
+            UPDATE work x SET state = 'ready', token = NULL, incarnation = NULL, due = at,
+                   attempt = greatest(x.attempt - 1, 0), crashes = x.crashes + 1, sent = at,
+                   progress = NULL, message = 'its worker died; goes on elsewhere', updated = at
+            WHERE x.ctid = w.tid;
+        END IF;
+    END LOOP;
+    RETURN n;
+END $$;
+
+-- Tasks past their deadline that nobody runs. `unknown` stays unknown (V7).
+CREATE OR REPLACE FUNCTION expire_deadlines(most integer) RETURNS integer
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    w record;
+    n integer := 0;
+BEGIN
+    FOR w IN WITH late AS MATERIALIZED (
+                 SELECT x.task FROM work x
+                 WHERE x.deadline < now_() AND x.state NOT IN ('running', 'unknown') LIMIT most)
+             SELECT l.* FROM (SELECT * FROM late ORDER BY task) d
+             CROSS JOIN LATERAL (
+                 SELECT x.task, x.week, x.phase, x.attempt, x.crashes FROM work x
+                 WHERE x.task = d.task AND x.state NOT IN ('running', 'unknown')
+                 OFFSET 0 FOR UPDATE SKIP LOCKED) l LOOP
+        n := n + 1;
+        PERFORM end_task(w.week, w.task, 'failed', format(
+            '{"code":-32603,"message":"deadline exceeded","data":{"type":"deadline","executed":"%s"}}',
+            CASE WHEN w.phase = 0 AND w.attempt = 0 AND w.crashes = 0 THEN 'no' ELSE 'maybe' END),
+            'deadline exceeded; ' || phases_done(w.week, w.task), w.attempt);
+    END LOOP;
+    RETURN n;
+END $$;
+
+-- Removes tasks of a week whose retention is over, in one limited batch, and turns their effects
+-- into tombstones in the same commit (rule 15). Returns how many. Locks: week, effect, in order.
+CREATE OR REPLACE FUNCTION sweep(week integer, most integer) RETURNS integer
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    gone bytea[];
+    digests bytea[];
+BEGIN
+    PERFORM 1 FROM week k WHERE k.week = sweep.week FOR UPDATE;
+    SELECT array_agg(x.task), array_agg(x.digest) INTO gone, digests FROM (
+        SELECT t.task, t.digest FROM step s
+        JOIN holdfast.task t ON t.week = sweep.week AND t.task = s.task
+        JOIN tool v ON v.tool = t.tool
+        WHERE s.week = sweep.week AND s.place = 2147483647
+          AND s.at + ms(v.result_ttl_ms) < now_() LIMIT most) x;
+    IF gone IS NULL THEN
+        RETURN 0;
+    END IF;
+    PERFORM 1 FROM effect e WHERE e.digest = ANY (digests) ORDER BY e.digest FOR NO KEY UPDATE;
+    UPDATE effect e SET tombstone_until = s.at + ms(v.tombstone_ttl_ms)
+    FROM step s, holdfast.task t, tool v
+    WHERE s.week = sweep.week AND s.task = ANY (gone) AND s.place = 2147483647
+      AND t.week = sweep.week AND t.task = s.task AND v.tool = t.tool
+      AND e.digest = t.digest AND e.task = t.task;
+    DELETE FROM artifact x WHERE x.week = sweep.week AND x.task = ANY (gone);
+    DELETE FROM event x WHERE x.week = sweep.week AND x.task = ANY (gone);
+    DELETE FROM step x WHERE x.week = sweep.week AND x.task = ANY (gone);
+    DELETE FROM holdfast.task x WHERE x.week = sweep.week AND x.task = ANY (gone);
+    RETURN cardinality(gone);
+END $$;
+
+-- Marks an old week that holds nothing more for dropping. True: detach and drop its partitions.
+CREATE OR REPLACE FUNCTION close_week(week integer) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM 1 FROM week k WHERE k.week = close_week.week FOR UPDATE;
+    IF NOT FOUND OR close_week.week >= week_of(to_ms(now_())) - 1
+       OR EXISTS (SELECT FROM holdfast.task t WHERE t.week = close_week.week) THEN
+        RETURN false;
+    END IF;
+    UPDATE week k SET state = 'closing' WHERE k.week = close_week.week;
+    RETURN true;
+END $$;
+
+-- Tombstones past their time, page by page of one partition: the effect table has no index on it.
+-- Returns the next page, 0 at the end.
+CREATE OR REPLACE FUNCTION sweep_tombstones(part integer, page bigint, pages integer)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
+DECLARE
+    total bigint := pg_relation_size(format('holdfast.effect_%s', part)::regclass)
+                    / current_setting('block_size')::bigint;
+BEGIN
+    EXECUTE format('DELETE FROM holdfast.effect_%s e WHERE e.ctid >= %L::tid AND e.ctid < %L::tid'
+                   ' AND e.tombstone_until < holdfast.now_()',
+                   part, format('(%s,0)', page), format('(%s,0)', page + pages));
+    RETURN CASE WHEN page + pages >= total THEN 0 ELSE page + pages END;
+END $$;
+
+-- Ends backends of our roles that block others while their client has stopped reading (rule 12).
+CREATE OR REPLACE FUNCTION end_blockers(older_ms bigint) RETURNS integer
+LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
+    -- Materialized: the planner may not ask the terminating function before the conditions.
+    WITH blockers AS MATERIALIZED (
+        SELECT b.pid FROM pg_stat_activity b
+        WHERE b.usename LIKE 'holdfast\_%' AND b.wait_event = 'ClientRead' AND b.state <> 'idle'
+          AND b.pid <> pg_backend_pid() AND b.state_change < clock_timestamp() - ms(older_ms)
+          AND EXISTS (SELECT FROM pg_locks l
+                      WHERE NOT l.granted AND b.pid = ANY (pg_blocking_pids(l.pid)))
+    )
+    SELECT count(*)::integer FROM blockers b WHERE pg_terminate_backend(b.pid)
+$$;

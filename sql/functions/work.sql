@@ -1,0 +1,343 @@
+-- The worker's side: beat, claim, step, finish, release, artifacts. Every write names its claim
+-- (task, token); under another token it changes nothing (V4). The fence is a lock on the work
+-- row by token, in task order (rules 2 and 6): fence() in base.sql.
+
+-- One beat: the counter goes up, progress is taken along. Not alive: the store has declared this
+-- incarnation dead. The rows are the claims that are asked to stop; one row at least.
+CREATE OR REPLACE FUNCTION beat_async(incarnation uuid, fresh boolean, role text, capacity integer,
+    running integer, tasks bytea[], tokens uuid[], progresses real[], messages text[])
+RETURNS TABLE (alive boolean, task bytea, token uuid)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    lives boolean;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    IF fresh THEN
+        INSERT INTO worker AS w (incarnation, role, capacity, running, started, seen)
+        VALUES (beat_async.incarnation, beat_async.role, beat_async.capacity, beat_async.running,
+                now_(), now_())
+        ON CONFLICT (incarnation) DO UPDATE SET beat = w.beat + 1;
+        lives := true;
+    ELSE
+        UPDATE worker w SET beat = w.beat + 1, capacity = beat_async.capacity,
+               running = beat_async.running, seen = now_()
+        WHERE w.incarnation = beat_async.incarnation;
+        lives := FOUND;
+    END IF;
+    IF lives AND cardinality(tasks) > 0 THEN
+        WITH free AS MATERIALIZED (
+            SELECT w.tid, u.progress, u.message
+            FROM (SELECT * FROM unnest(tasks, tokens, progresses, messages)
+                      c (task, token, progress, message) ORDER BY c.task) u
+            CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM work x
+                                WHERE x.task = u.task AND x.token = u.token
+                                OFFSET 0 FOR UPDATE SKIP LOCKED) w
+        )
+        UPDATE work w SET progress = f.progress, message = f.message, updated = now_()
+        FROM free f WHERE w.ctid = f.tid;
+    END IF;
+    RETURN QUERY SELECT lives, w.task, w.token
+                 FROM (SELECT 1) one
+                 LEFT JOIN work w ON w.incarnation = beat_async.incarnation AND w.cancel AND lives;
+END $$;
+
+-- An incarnation goes, once it holds nothing.
+CREATE OR REPLACE FUNCTION leave(incarnation uuid) RETURNS void
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+    DELETE FROM worker w WHERE w.incarnation = leave.incarnation
+$$;
+
+-- Up to `most` due tasks of these queues, in their order. A waiting commit: that a phase may have
+-- been sent is durable before anything is sent (rule 4). Lock first, read steps after (rule 1).
+CREATE OR REPLACE FUNCTION claim(incarnation uuid, queues integer[], most integer)
+RETURNS TABLE (task bytea, token uuid, tool integer, phase integer, attempt integer,
+    crashes integer, cancel boolean, now_ms bigint, deadline_ms bigint, first_try_ms bigint,
+    sent_ms bigint, owner bigint, issuer text, subject text, tenant text, effect_id text,
+    trace text, arguments text, key_version integer, cluster uuid, places integer[], kinds text[],
+    names text[], states bytea[])
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    at timestamptz := now_();
+    picked tid[] := '{}';
+    claimed bytea[];
+    queue_number integer;
+    one_week integer;
+BEGIN
+    UPDATE work w SET state = 'ready' WHERE w.ctid = ANY (ARRAY(
+        SELECT x.ctid FROM work x WHERE x.state = 'scheduled' AND x.due <= at
+        ORDER BY x.due LIMIT 64 FOR UPDATE SKIP LOCKED));
+    PERFORM 1 FROM worker w WHERE w.incarnation = claim.incarnation;
+    IF NOT FOUND THEN
+        RETURN; -- declared dead: nothing is given to it
+    END IF;
+
+    FOREACH queue_number IN ARRAY queues LOOP
+        EXIT WHEN cardinality(picked) >= most;
+        picked := picked || ARRAY(
+            SELECT x.ctid FROM work x
+            WHERE x.state = 'ready' AND x.queue = queue_number AND x.due <= at
+            ORDER BY x.due LIMIT most - cardinality(picked) FOR UPDATE SKIP LOCKED);
+    END LOOP;
+    IF cardinality(picked) = 0 THEN
+        RETURN;
+    END IF;
+    WITH taken AS (
+        UPDATE work w SET state = 'running', token = gen_random_uuid(),
+               incarnation = claim.incarnation, attempt = w.attempt + 1,
+               first_try = coalesce(w.first_try, at), progress = NULL, message = NULL, updated = at
+        WHERE w.ctid = ANY (picked) RETURNING w.task
+    ) SELECT array_agg(t.task) INTO claimed FROM taken t;
+
+    FOR one_week IN SELECT DISTINCT week_of_task(t) FROM unnest(claimed) t LOOP
+        RETURN QUERY
+        SELECT w.task, w.token, w.queue, w.phase, w.attempt, w.crashes, w.cancel, to_ms(at),
+               to_ms(w.deadline), to_ms(w.first_try), coalesce(to_ms(w.sent), 0), w.owner,
+               p.issuer, p.subject, p.tenant, t.effect_id, t.trace, t.arguments,
+               t.key_version::integer, t.incarnation, s.places, s.kinds, s.names, s.states
+        FROM unnest(claimed) u (task)
+        CROSS JOIN LATERAL (SELECT x.* FROM work x WHERE x.task = u.task AND x.week = one_week
+                            OFFSET 0) w
+        CROSS JOIN LATERAL (SELECT x.* FROM holdfast.task x
+                            WHERE x.week = one_week AND x.task = w.task OFFSET 0) t
+        JOIN principal p ON p.owner = w.owner
+        CROSS JOIN LATERAL (SELECT array_agg(x.place ORDER BY x.place) AS places,
+                                   array_agg(x.kind ORDER BY x.place) AS kinds,
+                                   array_agg(x.name ORDER BY x.place) AS names,
+                                   array_agg(x.state ORDER BY x.place) AS states
+                            FROM step x WHERE x.week = one_week AND x.task = w.task) s;
+    END LOOP;
+END $$;
+
+-- Recovery points and checkpoints of one week, each task once in a batch. A recovery point moves
+-- the task on and says in the same commit that the next phase may have been sent (rule 4).
+-- Twice: a step of ours that stands is 'held'. 'adopted': another claim defined the place first,
+-- its state comes back. 'lost': fenced out, nothing was written.
+CREATE OR REPLACE FUNCTION step(week integer, tasks bytea[], tokens uuid[], kinds text[],
+    places integer[], phases integer[], names text[], states bytea[], derived_keys text[],
+    answers text[], attempts integer[], took_ms bigint[])
+RETURNS TABLE (ord integer, fence text, cancel boolean, state bytea)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    at timestamptz := now_();
+    locked integer[];
+    tids tid[];
+BEGIN
+    SELECT f.ords, f.tids INTO locked, tids FROM fence(tasks, tokens) f;
+
+    PERFORM write_steps(step.week, locked, tasks, tokens, kinds, places, names, states,
+                        derived_keys, answers, attempts, took_ms);
+
+    UPDATE work w SET phase = w.phase + 1, attempt = 1, first_try = at, sent = NULL,
+           progress = NULL, message = NULL, updated = at
+    FROM unnest(locked, tids) l (ord, tid)
+    WHERE w.ctid = l.tid AND kinds[l.ord] = 'recovery_point' AND w.phase = phases[l.ord];
+
+    RETURN QUERY
+    SELECT u.ord::integer,
+           CASE WHEN NOT u.ord = ANY (coalesce(locked, '{}')) THEN 'lost'
+                WHEN s.token = u.token THEN 'held' ELSE 'adopted' END,
+           coalesce(w.cancel, false),
+           CASE WHEN s.token IS DISTINCT FROM u.token THEN s.state END
+    FROM unnest(tasks, tokens, places) WITH ORDINALITY u (task, token, place, ord)
+    LEFT JOIN LATERAL (SELECT x.token, x.state FROM holdfast.step x
+                       WHERE x.week = step.week AND x.task = u.task AND x.place = u.place
+                       OFFSET 0) s ON true
+    LEFT JOIN LATERAL (SELECT x.cancel FROM work x WHERE x.task = u.task AND x.token = u.token
+                       OFFSET 0) w ON true;
+END $$;
+
+-- The insert that step, finish and sql_fence share. Who committed a place first keeps it (V3).
+CREATE OR REPLACE FUNCTION write_steps(week integer, ords integer[], tasks bytea[], tokens uuid[],
+    kinds text[], places integer[], names text[], states bytea[], derived_keys text[],
+    answers text[], attempts integer[], took_ms bigint[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+BEGIN
+    INSERT INTO step (week, task, place, kind, name, state, derived_key, answer, attempt, token,
+                      hash, started, at)
+    SELECT write_steps.week, u.task, u.place, u.kind, u.name, u.state, u.derived_key, u.answer,
+           u.attempt, u.token, sha256(coalesce(u.state, '')), now_() - ms(u.took_ms), now_()
+    FROM unnest(tasks, tokens, kinds, places, names, states, derived_keys, answers, attempts,
+                took_ms) WITH ORDINALITY
+         u (task, token, kind, place, name, state, derived_key, answer, attempt, took_ms, ord)
+    WHERE u.ord = ANY (ords)
+    ORDER BY u.task, u.place
+    ON CONFLICT DO NOTHING;
+END $$;
+
+-- Outcomes of one week, with the last recovery point where there is one (last_places not null).
+-- Twice: 'held' where the outcome is ours. 'lost': fenced out, or over by another's hand.
+CREATE OR REPLACE FUNCTION finish(week integer, tasks bytea[], tokens uuid[], outcomes text[],
+    results text[], errors text[], messages text[], attempts integer[], last_places integer[],
+    last_names text[], last_states bytea[], last_keys text[], last_answers text[],
+    last_took_ms bigint[])
+RETURNS TABLE (ord integer, fence text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    locked integer[];
+    tids tid[];
+BEGIN
+    SELECT f.ords, f.tids INTO locked, tids FROM fence(tasks, tokens) f;
+
+    PERFORM write_steps(finish.week,
+        (SELECT array_agg(h) FROM unnest(locked) h WHERE last_places[h] IS NOT NULL), tasks, tokens,
+        array_fill('recovery_point'::text, ARRAY[cardinality(tasks)]), last_places, last_names,
+        last_states, last_keys, last_answers, attempts, last_took_ms);
+
+    INSERT INTO step (week, task, place, kind, name, result, error, message, attempt, token, hash, at)
+    SELECT finish.week, u.task, 2147483647, 'outcome', u.outcome, u.result, u.error, u.message,
+           u.attempt, u.token,
+           sha256(convert_to(coalesce(u.result, '') || coalesce(u.error, ''), 'UTF8')), now_()
+    FROM unnest(tasks, tokens, outcomes, results, errors, messages, attempts) WITH ORDINALITY
+         u (task, token, outcome, result, error, message, attempt, ord)
+    WHERE u.ord = ANY (locked) ORDER BY u.task;
+
+    DELETE FROM work w WHERE w.ctid = ANY (tids);
+
+    RETURN QUERY
+    SELECT u.ord::integer, CASE WHEN s.token = u.token THEN 'held' ELSE 'lost' END
+    FROM unnest(tasks, tokens) WITH ORDINALITY u (task, token, ord)
+    LEFT JOIN LATERAL (SELECT x.token FROM step x
+                       WHERE x.week = finish.week AND x.task = u.task AND x.place = 2147483647
+                       OFFSET 0) s ON true;
+END $$;
+
+-- A claim is given up. 'retry': the attempt is spent; 'again', 'back': it is not; 'crash': one
+-- crash more instead; 'unknown': nobody can tell whether it happened (V7). A task that is asked to
+-- stop becomes due at once. Twice: 'lost', which means the same to the caller: forget it.
+CREATE OR REPLACE FUNCTION release(tasks bytea[], tokens uuid[], hows text[], delays_ms bigint[],
+                                   maybe_sents boolean[], reasons text[])
+RETURNS TABLE (ord integer, fence text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    at timestamptz := now_();
+    locked integer[];
+    tids tid[];
+BEGIN
+    SELECT f.ords, f.tids INTO locked, tids FROM fence(tasks, tokens) f;
+
+    PERFORM note(w.week, w.task, u.how, w.phase, w.attempt, u.reason)
+    FROM unnest(hows, reasons) WITH ORDINALITY u (how, reason, ord)
+    JOIN unnest(locked, tids) l (ord, tid) ON l.ord = u.ord
+    JOIN work w ON w.ctid = l.tid
+    WHERE u.how IN ('retry', 'crash', 'unknown');
+
+    UPDATE work w SET token = NULL, incarnation = NULL, progress = NULL, message = u.reason,
+           updated = at,
+           state = CASE WHEN u.how = 'unknown' THEN 'unknown'
+                        WHEN u.delay_ms > 0 AND NOT w.cancel THEN 'scheduled' ELSE 'ready' END,
+           due = CASE WHEN w.cancel THEN at ELSE at + ms(u.delay_ms) END,
+           attempt = CASE WHEN u.how IN ('retry', 'unknown') THEN w.attempt ELSE w.attempt - 1 END,
+           crashes = w.crashes + CASE u.how WHEN 'crash' THEN 1 ELSE 0 END,
+           sent = CASE WHEN u.maybe_sent THEN at ELSE w.sent END,
+           -- A first attempt that was handed back unsent leaves the next one provably the first.
+           first_try = CASE WHEN u.how = 'back' AND NOT u.maybe_sent AND w.attempt = 1
+                                 AND w.crashes = 0 AND w.sent IS NULL THEN NULL
+                            ELSE w.first_try END
+    FROM unnest(hows, delays_ms, maybe_sents, reasons) WITH ORDINALITY
+         u (how, delay_ms, maybe_sent, reason, ord)
+    JOIN unnest(locked, tids) l (ord, tid) ON l.ord = u.ord
+    WHERE w.ctid = l.tid;
+
+    RETURN QUERY SELECT i, CASE WHEN i = ANY (coalesce(locked, '{}')) THEN 'held' ELSE 'lost' END
+                 FROM generate_subscripts(tasks, 1) i;
+END $$;
+
+-- An artifact of a phase that runs under this claim. A later attempt may write it anew, as nothing
+-- refers to it before the recovery point stands.
+CREATE OR REPLACE FUNCTION artifact_put(week integer, task bytea, token uuid, phase integer,
+                                        name text, media_type text, content bytea) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM 1 FROM work w WHERE w.task = artifact_put.task AND w.token = artifact_put.token
+                            AND w.phase = artifact_put.phase FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'lost';
+    END IF;
+    INSERT INTO artifact AS a (week, task, phase, name, media_type, sha256, content, at)
+    VALUES (artifact_put.week, artifact_put.task, artifact_put.phase, artifact_put.name,
+            artifact_put.media_type, sha256(artifact_put.content), artifact_put.content, now_())
+    ON CONFLICT (week, task, phase, name) DO UPDATE
+        SET media_type = excluded.media_type, sha256 = excluded.sha256,
+            content = excluded.content, at = excluded.at;
+    RETURN 'held';
+END $$;
+
+CREATE OR REPLACE FUNCTION artifact_get(week integer, task bytea, phase integer, name text)
+RETURNS TABLE (media_type text, content bytea)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT a.media_type, a.content FROM artifact a
+    WHERE a.week = artifact_get.week AND a.task = artifact_get.task
+      AND a.phase <= artifact_get.phase AND a.name = artifact_get.name
+    ORDER BY a.phase DESC LIMIT 1;
+END $$;
+
+-- A version of a tool with its files, one row a file; and the versions a worker should serve.
+CREATE OR REPLACE FUNCTION tool_files(tool integer)
+RETURNS TABLE (name text, version text, doc text, path text, executable boolean, content bytea)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+    SELECT t.name, t.version, t.doc, f.path, f.mode & 73 <> 0, f.content
+    FROM holdfast.tool t JOIN tool_file f ON f.tool = t.tool
+    WHERE t.tool = tool_files.tool ORDER BY f.path
+$$;
+
+CREATE OR REPLACE FUNCTION versions() RETURNS SETOF integer
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+    SELECT t.tool FROM holdfast.tool t
+    WHERE t.current OR EXISTS (SELECT FROM work w WHERE w.queue = t.tool AND w.state = 'ready')
+                    OR EXISTS (SELECT FROM work w WHERE w.queue = t.tool AND w.state = 'scheduled')
+    ORDER BY t.tool
+$$;
+
+-- For sql phases (rule 7). The cheap look before: 'held', 'done' (the recovery point is ours, its
+-- COMMIT's answer was lost), 'adopted' (another's), 'lost'. No lock.
+CREATE OR REPLACE FUNCTION sql_check(week integer, task bytea, token uuid, place integer)
+RETURNS TABLE (fence text, cancel boolean, state bytea)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT CASE WHEN s.token = sql_check.token THEN 'done'
+                WHEN w.task IS NULL THEN 'lost'
+                WHEN s.place IS NOT NULL THEN 'adopted' ELSE 'held' END,
+           coalesce(w.cancel, false), s.state
+    FROM (SELECT 1) one
+    LEFT JOIN work w ON w.task = sql_check.task AND w.token = sql_check.token
+    LEFT JOIN step s ON s.week = sql_check.week AND s.task = sql_check.task
+                    AND s.place = sql_check.place;
+END $$;
+
+-- The raising fence, last before COMMIT: a stale claim takes the tool's changes back with it.
+CREATE OR REPLACE FUNCTION sql_fence(week integer, task bytea, token uuid, place integer,
+    phase integer, name text, state bytea, attempt integer, took_ms bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    answer record;
+BEGIN
+    SELECT * INTO answer FROM step(sql_fence.week, ARRAY[sql_fence.task], ARRAY[sql_fence.token],
+        ARRAY['recovery_point'], ARRAY[sql_fence.place], ARRAY[sql_fence.phase],
+        ARRAY[sql_fence.name], ARRAY[sql_fence.state], ARRAY[NULL::text], ARRAY[NULL::text],
+        ARRAY[sql_fence.attempt], ARRAY[sql_fence.took_ms]);
+    IF answer.fence = 'lost' THEN
+        RAISE EXCEPTION 'the claim is lost' USING ERRCODE = 'HF001';
+    ELSIF answer.fence = 'adopted' THEN
+        RAISE EXCEPTION 'the recovery point stands already' USING ERRCODE = 'HF002';
+    END IF;
+    RETURN answer.cancel;
+END $$;

@@ -1,0 +1,685 @@
+/* The connection's machine and the listener over real sockets: a child runs the loop, the test is
+ * the client. The child's paths: /now answers at once with its body, /later after 20 ms, /hold once
+ * the client is gone, /gone tells how many were, /big answers with BIG_BYTES, /live tells how many
+ * connections live, /drain drains the listener. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <ev.h>
+
+#include "api/listener.h"
+#include "runtime/base.h"
+#include "runtime/buf.h"
+#include "runtime/log.h"
+#include "test/test.h"
+
+constexpr size_t BIG_BYTES = 12'582'912;
+constexpr int ANSWER_MS_MAX = 5'000;
+
+#define HOST      "Host: a\r\n"
+#define GET(path) "GET " path " HTTP/1.1\r\n" HOST "\r\n"
+
+/* ---- the child ---- */
+
+struct later {
+	ev_timer timer;
+	struct call *call;
+};
+
+struct server {
+	struct ev_loop *loop;
+	struct listener *listener;
+	unsigned gone;
+};
+
+static const struct listener_limits LIMITS = {
+	.connections_max = 300,
+	.header_bytes_max = 32'768,
+	.body_bytes_max = 200'000,
+	.header_timeout_ms = 5'000,
+	.body_timeout_ms = 5'000,
+	.idle_timeout_ms = 5'000,
+	.write_timeout_ms = 5'000,
+};
+
+static void answer(struct call *call, struct slice body)
+{
+	call_reply(call,
+		   &(struct reply){ .status = 200, .content_type = "text/plain", .body = body });
+}
+
+static void answer_number(struct call *call, size_t number)
+{
+	char text[32];
+	snprintf(text, sizeof text, "%zu", number);
+	answer(call, slice_of(text));
+}
+
+static void on_later(struct ev_loop *, ev_timer *timer, int)
+{
+	struct later *later = container_of(timer, struct later, timer);
+	struct call *call = later->call;
+	free(later);
+	answer(call, call->body);
+}
+
+static void on_gone(struct call *call)
+{
+	struct server *server = call->server;
+	server->gone++;
+	call_reply(call, nullptr);
+}
+
+static void on_call(struct call *call)
+{
+	struct server *server = call->server;
+	if (slice_is(call->path, "/now")) {
+		answer(call, call->body);
+	} else if (slice_is(call->path, "/later")) {
+		struct later *later = hf_alloc(sizeof *later);
+		later->call = call;
+		ev_timer_init(&later->timer, on_later, 0.02, 0);
+		ev_timer_start(server->loop, &later->timer);
+	} else if (slice_is(call->path, "/hold")) {
+		call->on_gone = on_gone;
+	} else if (slice_is(call->path, "/gone")) {
+		answer_number(call, server->gone);
+	} else if (slice_is(call->path, "/live")) {
+		answer_number(call, listener_connections(server->listener));
+	} else if (slice_is(call->path, "/big")) {
+		char *big = hf_alloc(BIG_BYTES);
+		memset(big, 'b', BIG_BYTES);
+		answer(call, (struct slice){ big, BIG_BYTES });
+		free(big);
+	} else if (slice_is(call->path, "/drain")) {
+		listener_drain(server->listener);
+		answer(call, slice_of(""));
+	} else {
+		call_reply(call, &(struct reply){ .status = 404 });
+	}
+}
+
+static void serve(const struct listener_limits *limits, int address_out)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	log_init(LOG_ERROR, "test");
+	struct server server = { .loop = ev_loop_new(EVFLAG_AUTO) };
+	struct hf_err err = {};
+	if (listener_open(server.loop, "127.0.0.1:0", limits, on_call, &server, &server.listener,
+			  &err) != HF_OK)
+		_exit(3);
+	const char *address = listener_address(server.listener);
+	if (write(address_out, address, strlen(address) + 1) < 0)
+		_exit(3);
+	close(address_out);
+	ev_run(server.loop, 0); /* ends when it has drained: no watcher is left */
+	bool empty = listener_connections(server.listener) == 0;
+	listener_close(server.listener);
+	ev_loop_destroy(server.loop);
+	_exit(empty ? 0 : 4);
+}
+
+/* ---- the client ---- */
+
+static pid_t child;
+static struct sockaddr_in server_at;
+
+static void start_with(const struct listener_limits *limits)
+{
+	int pair[2];
+	cr_assert_eq(pipe(pair), 0);
+	child = fork();
+	if (child == 0)
+		serve(limits, pair[1]);
+	close(pair[1]);
+	char address[64] = "";
+	cr_assert_gt(read(pair[0], address, sizeof address), 0);
+	close(pair[0]);
+	cr_assert(strncmp(address, "127.0.0.1:", 10) == 0);
+	server_at = (struct sockaddr_in){ .sin_family = AF_INET,
+					  .sin_port = htons((uint16_t)atoi(address + 10)),
+					  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+}
+
+static void start(void)
+{
+	start_with(&LIMITS);
+}
+
+static void stop(void)
+{
+	kill(child, SIGKILL);
+	waitpid(child, nullptr, 0);
+}
+
+static int dial_with(int receive_bytes)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	if (receive_bytes)
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
+	cr_assert_eq(connect(fd, (struct sockaddr *)&server_at, sizeof server_at), 0);
+	const struct timeval limit = { .tv_sec = ANSWER_MS_MAX / 1000 };
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	return fd;
+}
+
+static int dial(void)
+{
+	return dial_with(0);
+}
+
+/* So that the kernel does not take a whole large answer on our behalf. */
+static int dial_narrow(void)
+{
+	return dial_with(65'536);
+}
+
+static void say(int fd, const char *text)
+{
+	cr_assert_eq(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+}
+
+/* One answer: its status, its body in `body`. 0 at the end of the stream. */
+static int hear(int fd, struct buf *body, bool *closes)
+{
+	hf_cleanup(buf) struct buf head = {};
+	buf_clear(body);
+	while (head.len < 4 || memcmp(head.data + head.len - 4, "\r\n\r\n", 4) != 0) {
+		char c;
+		ssize_t n = recv(fd, &c, 1, 0);
+		cr_assert_geq(n, 0, "no answer in time");
+		if (n == 0) {
+			cr_assert_eq(head.len, 0, "half an answer");
+			return 0;
+		}
+		buf_add_byte(&head, c);
+	}
+	int status = atoi(head.data + strlen("HTTP/1.1 "));
+	const char *length = strstr(head.data, "\r\nContent-Length: ");
+	if (closes)
+		*closes = strstr(head.data, "\r\nConnection: close\r\n") != nullptr;
+	size_t left = length ? (size_t)atol(length + strlen("\r\nContent-Length: ")) : 0;
+	while (left > 0) {
+		void *room = buf_reserve(body, left);
+		ssize_t n = recv(fd, room, left, 0);
+		cr_assert_gt(n, 0, "half a body");
+		buf_grew(body, (size_t)n);
+		left -= (size_t)n;
+	}
+	return status;
+}
+
+static void expect(int fd, int status, const char *body)
+{
+	hf_cleanup(buf) struct buf got = {};
+	cr_assert_eq(hear(fd, &got, nullptr), status);
+	if (body)
+		cr_assert(slice_is(buf_slice(&got), body), "%s", got.data ? got.data : "");
+}
+
+/* A refusal is one answer that announces the end, and then the end. */
+static void expect_refused(int fd, int status)
+{
+	hf_cleanup(buf) struct buf got = {};
+	bool closes = false;
+	int answered = hear(fd, &got, &closes);
+	cr_assert_eq(answered, status, "%d", answered);
+	cr_assert(closes);
+	cr_assert_eq(hear(fd, &got, nullptr), 0);
+	close(fd);
+}
+
+static unsigned ask_number(const char *request)
+{
+	hf_cleanup(buf) struct buf got = {};
+	int fd = dial();
+	say(fd, request);
+	cr_assert_eq(hear(fd, &got, nullptr), 200);
+	close(fd);
+	return (unsigned)atoi(got.data);
+}
+
+static void wait_for_number(const char *request, unsigned number)
+{
+	for (int i = 0; ask_number(request) != number; i++) {
+		cr_assert_lt(i, 200, "%s never told %u", request, number);
+		poll(nullptr, 0, 10);
+	}
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec at;
+	clock_gettime(CLOCK_MONOTONIC, &at);
+	return at.tv_sec * 1000 + at.tv_nsec / 1'000'000;
+}
+
+HF_TEST(conn, a_thousand_requests_ride_on_one_connection, .init = start, .fini = stop)
+{
+	int fd = dial();
+	for (int i = 0; i < 1'000; i++) {
+		say(fd, "POST /now HTTP/1.1\r\n" HOST "Content-Length: 4\r\n\r\nping");
+		expect(fd, 200, "ping");
+	}
+	close(fd);
+}
+
+HF_TEST(conn, pipelined_requests_are_answered_in_their_order, .init = start, .fini = stop)
+{
+	hf_cleanup(buf) struct buf all = {};
+	for (int i = 0; i < 40; i++) {
+		const char *path = i % 5 == 0 ? "/later" : "/now";
+		if (i % 2)
+			buf_add_format(&all,
+				       "POST %s HTTP/1.1\r\n" HOST "Content-Length: 3\r\n\r\n%03d",
+				       path, i);
+		else
+			buf_add_format(&all,
+				       "POST %s HTTP/1.1\r\n" HOST
+				       "Transfer-Encoding: chunked\r\n\r\n"
+				       "3\r\n%03d\r\n0\r\n\r\n",
+				       path, i);
+	}
+	int fd = dial();
+	say(fd, all.data);
+	for (int i = 0; i < 40; i++) {
+		char body[8];
+		snprintf(body, sizeof body, "%03d", i);
+		expect(fd, 200, body);
+	}
+	close(fd);
+}
+
+HF_TEST(conn, a_request_may_come_in_any_two_pieces, .init = start, .fini = stop)
+{
+	const char *request = "POST /now HTTP/1.1\r\n" HOST
+			      "Transfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\n0\r\nT: u\r\n\r\n";
+	int fd = dial();
+	for (size_t cut = 1; cut < strlen(request); cut++) {
+		cr_assert_eq(send(fd, request, cut, 0), (ssize_t)cut);
+		poll(nullptr, 0, 1);
+		say(fd, request + cut);
+		expect(fd, 200, "abc");
+	}
+	for (size_t i = 0; request[i]; i++)
+		cr_assert_eq(send(fd, request + i, 1, 0), 1);
+	expect(fd, 200, "abc");
+	close(fd);
+}
+
+HF_TEST(conn, a_refusal_is_answered_once_and_closes, .init = start, .fini = stop)
+{
+	static const struct {
+		const char *bytes;
+		int status;
+	} cases[] = {
+		{ "GET / HTTP/1.1\r\n\r\n" GET("/now"), 400 },
+		{ "GET / HTTP/2.0\r\n\r\n", 505 },
+		{ "POST / HTTP/1.1\r\n" HOST "Content-Length: 1\r\nTransfer-Encoding: "
+		  "chunked\r\n\r\n0\r\n\r\n" GET("/now"),
+		  400 },
+		{ "POST / HTTP/1.1\r\n" HOST "Content-Length: 200001\r\n\r\nxxx", 413 },
+		{ "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n30d41\r\n", 413 },
+		{ "POST / HTTP/1.1\r\n" HOST "Expect: tea\r\n\r\n", 417 },
+		{ "\x16\x03\x01", 400 },
+	};
+	for (size_t i = 0; i < countof(cases); i++) {
+		int fd = dial();
+		say(fd, cases[i].bytes);
+		expect_refused(fd, cases[i].status);
+	}
+}
+
+HF_TEST(conn, a_refused_body_that_still_comes_does_not_take_the_answer_away, .init = start,
+	.fini = stop)
+{
+	int fd = dial();
+	hf_cleanup(buf) struct buf body = {};
+	say(fd, "POST /now HTTP/1.1\r\n" HOST "Content-Length: 3000000\r\n\r\n");
+	poll(nullptr, 0, 20);
+	for (int i = 0; i < 3'000'000; i++)
+		buf_add_byte(&body, 'x');
+	say(fd, body.data); /* no reset while we still send */
+	expect_refused(fd, 413);
+}
+
+HF_TEST(conn, connection_close_is_obeyed_and_what_follows_is_not_read, .init = start, .fini = stop)
+{
+	int fd = dial();
+	say(fd, "GET /later HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n" GET("/now"));
+	expect_refused(fd, 200);
+	fd = dial();
+	say(fd, "GET /now HTTP/1.0\r\n\r\n" GET("/now"));
+	expect_refused(fd, 200);
+}
+
+HF_TEST(conn, a_body_is_asked_for_when_the_client_waits, .init = start, .fini = stop)
+{
+	int fd = dial();
+	say(fd, "POST /now HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+	expect(fd, 100, "");
+	say(fd, "ok");
+	expect(fd, 200, "ok");
+	say(fd,
+	    "POST /now HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: 2\r\n\r\nok");
+	expect(fd, 200, "ok");
+	close(fd);
+}
+
+HF_TEST(conn, head_gets_the_length_without_the_body, .init = start, .fini = stop)
+{
+	int fd = dial();
+	say(fd, "HEAD /gone HTTP/1.1\r\n" HOST "\r\n");
+	char text[1'024] = "";
+	cr_assert_gt(recv(fd, text, sizeof text - 1, 0), 0);
+	cr_assert(strstr(text, "\r\nContent-Length: 1\r\n"));
+	cr_assert_eq(strcmp(text + strlen(text) - 4, "\r\n\r\n"), 0);
+	say(fd, GET("/now"));
+	expect(fd, 200, "");
+	close(fd);
+}
+
+HF_TEST(conn, a_client_that_leaves_while_its_call_is_out_is_noticed, .init = start, .fini = stop)
+{
+	int fd = dial();
+	say(fd, GET("/hold"));
+	close(fd);
+	wait_for_number(GET("/gone"), 1);
+
+	fd = dial(); /* with a request behind it */
+	say(fd, GET("/hold") GET("/now"));
+	poll(nullptr, 0, 20);
+	shutdown(fd, SHUT_WR);
+	wait_for_number(GET("/gone"), 2);
+	close(fd);
+
+	fd = dial(); /* by a reset */
+	say(fd, GET("/hold"));
+	poll(nullptr, 0, 20);
+	const struct linger at_once = { .l_onoff = 1 };
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+	close(fd);
+	wait_for_number(GET("/gone"), 3);
+
+	fd = dial(); /* behind more than we are willing to read */
+	say(fd, GET("/hold"));
+	hf_cleanup(buf) struct buf more = {};
+	while (more.len < 100'000)
+		buf_add_text(&more, GET("/now"));
+	say(fd, more.data);
+	poll(nullptr, 0, 20);
+	close(fd);
+	wait_for_number(GET("/gone"), 4);
+	wait_for_number(GET("/live"), 1);
+}
+
+HF_TEST(conn, what_waits_behind_a_call_is_bounded, .init = start, .fini = stop)
+{
+	int fd = dial();
+	say(fd, GET("/hold"));
+	hf_cleanup(buf) struct buf more = {};
+	while (more.len < 1'000'000)
+		buf_add_text(&more, GET("/now"));
+	size_t sent = 0;
+	for (int quiet = 0; quiet < 5; quiet++) { /* until nobody reads */
+		ssize_t n;
+		while ((n = send(fd, more.data, more.len, MSG_DONTWAIT | MSG_NOSIGNAL)) > 0) {
+			sent += (size_t)n;
+			quiet = 0;
+			cr_assert_lt(sent, 64'000'000);
+		}
+		poll(nullptr, 0, 20);
+	}
+	close(fd);
+}
+
+HF_TEST(conn, a_client_that_leaves_before_a_late_answer_harms_nobody, .init = start, .fini = stop)
+{
+	for (int i = 0; i < 20; i++) {
+		int fd = dial();
+		say(fd, GET("/later"));
+		if (i % 2) {
+			const struct linger at_once = { .l_onoff = 1 };
+			setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+		}
+		close(fd);
+	}
+	wait_for_number(GET("/live"), 1);
+}
+
+static void start_hasty(void)
+{
+	struct listener_limits limits = LIMITS;
+	limits.header_timeout_ms = 300;
+	limits.body_timeout_ms = 900;
+	limits.idle_timeout_ms = 1'500;
+	limits.write_timeout_ms = 500;
+	start_with(&limits);
+}
+
+HF_TEST(conn, slow_clients_are_told_so_and_silent_ones_are_closed, .init = start_hasty,
+	.fini = stop)
+{
+	int silent = dial(), head = dial(), body = dial(), idle = dial(), drip = dial();
+	int64_t start_at = now_ms();
+	say(head, "GET /now HTTP/1.1\r\nHost:");
+	say(body, "POST /now HTTP/1.1\r\n" HOST "Content-Length: 5\r\n\r\nabc");
+	say(idle, GET("/now"));
+	expect(idle, 200, "");
+	for (int i = 0; i < 4; i++) { /* bytes alone buy no time */
+		say(drip, "G");
+		poll(nullptr, 0, 50);
+	}
+	expect_refused(head, 408);
+	expect_refused(drip, 408);
+	cr_assert_lt(now_ms() - start_at, 800);
+	expect_refused(body, 408);
+	cr_assert_geq(now_ms() - start_at, 850);
+	hf_cleanup(buf) struct buf got = {};
+	cr_assert_eq(hear(silent, &got, nullptr), 0);
+	cr_assert_geq(now_ms() - start_at, 280);
+	cr_assert_eq(hear(idle, &got, nullptr), 0);
+	cr_assert_geq(now_ms() - start_at, 1'450);
+	close(silent);
+	close(idle);
+}
+
+HF_TEST(conn, a_peer_that_does_not_read_is_dropped_and_one_that_does_gets_it_all,
+	.init = start_hasty, .fini = stop)
+{
+	int deaf = dial_narrow(), slow = dial_narrow();
+	say(deaf, GET("/big"));
+	say(slow, GET("/big"));
+	hf_cleanup(buf) struct buf got = {};
+	for (int i = 0; i < 16; i++) { /* longer than the time-out, but never without reading */
+		poll(nullptr, 0, 50);
+		void *room = buf_reserve(&got, 500'000);
+		ssize_t n = recv(slow, room, 500'000, MSG_WAITALL);
+		cr_assert_eq(n, 500'000);
+		buf_grew(&got, (size_t)n);
+	}
+	wait_for_number(GET("/live"), 2); /* `slow` and who asks */
+	size_t head = (size_t)(strstr(got.data, "\r\n\r\n") + 4 - got.data);
+	size_t left = BIG_BYTES + head - got.len;
+	void *room = buf_reserve(&got, left);
+	cr_assert_eq(recv(slow, room, left, MSG_WAITALL), (ssize_t)left);
+	close(deaf);
+	close(slow);
+}
+
+HF_TEST(conn, many_clients_share_one_loop, .init = start, .fini = stop)
+{
+	int fds[250];
+	for (size_t i = 0; i < countof(fds); i++)
+		fds[i] = dial();
+	int64_t start_at = now_ms();
+	for (int round = 0; round < 4; round++) {
+		for (size_t i = 0; i < countof(fds); i++)
+			say(fds[i], GET("/later"));
+		for (size_t i = 0; i < countof(fds); i++)
+			expect(fds[i], 200, "");
+	}
+	cr_assert_lt(now_ms() - start_at, 4'000); /* one after the other: 20 s */
+	for (size_t i = 0; i < countof(fds); i++)
+		close(fds[i]);
+	wait_for_number(GET("/live"), 1);
+}
+
+static void start_small(void)
+{
+	struct listener_limits limits = LIMITS;
+	limits.connections_per_address_max = 3;
+	start_with(&limits);
+}
+
+HF_TEST(conn, who_is_over_the_limit_gets_503, .init = start_small, .fini = stop)
+{
+	int fds[3];
+	for (size_t i = 0; i < countof(fds); i++) {
+		fds[i] = dial();
+		say(fds[i], GET("/now"));
+		expect(fds[i], 200, "");
+	}
+	expect_refused(dial(), 503);
+	close(fds[0]);
+	poll(nullptr, 0, 50);
+	cr_assert_eq(ask_number(GET("/live")), 3);
+	close(fds[1]);
+	close(fds[2]);
+}
+
+/* CPU time of the child in hundredths of a second. */
+static long child_ticks(void)
+{
+	char path[64], text[512] = "";
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)child);
+	FILE *file = fopen(path, "r");
+	cr_assert(file);
+	cr_assert_gt(fread(text, 1, sizeof text - 1, file), 0);
+	fclose(file);
+	unsigned long user = 0, kernel = 0;
+	cr_assert_eq(sscanf(strrchr(text, ')'),
+			    ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+			    &kernel),
+		     2);
+	return (long)(user + kernel);
+}
+
+static void start_without_descriptors(void)
+{
+	start();
+	/* Four for the child's own, and a few: the rest has to wait for its turn. */
+	const struct rlimit few = { 16, 16 };
+	cr_assert_eq(prlimit(child, RLIMIT_NOFILE, &few, nullptr), 0);
+}
+
+HF_TEST(conn, out_of_descriptors_it_accepts_later, .init = start_without_descriptors, .fini = stop)
+{
+	int fds[40];
+	for (size_t i = 0; i < 20; i++) {
+		fds[i] = dial();
+		say(fds[i], GET("/hold"));
+	}
+	long before = child_ticks();
+	poll(nullptr, 0, 500);
+	cr_assert_lt(child_ticks() - before, 6, "spins while it cannot accept");
+	for (size_t i = 0; i < 20; i++)
+		close(fds[i]);
+	for (size_t i = 0; i < countof(fds); i++) {
+		fds[i] = dial();
+		say(fds[i], "GET /now HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n");
+	}
+	for (size_t i = 0; i < countof(fds); i++) {
+		expect(fds[i], 200, "");
+		close(fds[i]);
+	}
+}
+
+HF_TEST(conn, drained_it_answers_what_is_out_and_closes, .init = start)
+{
+	int idle = dial(), busy = dial(), half = dial(), last = dial();
+	int64_t start_at = now_ms();
+	say(idle, GET("/now"));
+	expect(idle, 200, "");
+	say(half, "POST /now HTTP/1.1\r\n" HOST "Content-Length: 4\r\n\r\nab");
+	say(busy, GET("/later"));
+	poll(nullptr, 0, 5);
+	say(last, GET("/drain"));
+	expect_refused(last, 200);
+	say(half, "cd");
+	expect_refused(half, 200);
+	expect_refused(busy, 200);
+	hf_cleanup(buf) struct buf got = {};
+	cr_assert_eq(hear(idle, &got, nullptr), 0);
+	cr_assert_lt(now_ms() - start_at, 4'000); /* not by the idle time-out */
+	close(idle);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	cr_assert_neq(connect(fd, (struct sockaddr *)&server_at, sizeof server_at), 0);
+	close(fd);
+	int status = -1;
+	waitpid(child, &status, 0);
+	cr_assert(WIFEXITED(status));
+	cr_assert_eq(WEXITSTATUS(status), 0);
+}
+
+static void ignore_call(struct call *call)
+{
+	*(struct call **)call->server = call;
+}
+
+HF_TEST(conn, a_call_outlives_its_listener)
+{
+	struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO);
+	struct call *call = nullptr;
+	struct listener *listener = nullptr;
+	struct hf_err err = {};
+	cr_assert_eq(listener_open(loop, "127.0.0.1:0", &LIMITS, ignore_call, &call, &listener,
+				   &err),
+		     HF_OK);
+	server_at = (struct sockaddr_in){ .sin_family = AF_INET,
+					  .sin_port = htons((uint16_t)atoi(
+					      strrchr(listener_address(listener), ':') + 1)),
+					  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = dial();
+	say(fd, GET("/x?y"));
+	while (!call)
+		ev_run(loop, EVRUN_ONCE);
+	struct slice host;
+	cr_assert(slice_is(call->path, "/x"));
+	cr_assert(slice_is(call->target, "/x?y"));
+	cr_assert(call_header(call, "HOST", &host, nullptr));
+	listener_close(listener);
+	cr_assert(call->gone);
+	cr_assert(slice_is(host, "a"));
+	call_reply(call, &(struct reply){ .status = 200 });
+	close(fd);
+	ev_loop_destroy(loop);
+}
+
+HF_TEST(listener, refuses_what_is_no_address)
+{
+	static const char *const bad[] = { "",        "127.0.0.1",     ":80",         "127.0.0.1:",
+					   "a:b",     "1.2.3.4:99999", "::1:80",      "[::1]",
+					   "[::1:80", "1.2.3.4:80x",   "127.0.0.1:-1" };
+	struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO);
+	for (size_t i = 0; i < countof(bad); i++) {
+		struct listener *listener = nullptr;
+		struct hf_err err = {};
+		cr_assert_eq(listener_open(loop, bad[i], &LIMITS, on_call, nullptr, &listener,
+					   &err),
+			     HF_INVALID, "%s", bad[i]);
+		cr_assert_null(listener);
+	}
+	ev_loop_destroy(loop);
+}

@@ -1,0 +1,539 @@
+"""The store's functions on a real Postgres: what each promises, its races with two real sessions at
+controlled points, and each rule of the design with the experiment that broke it."""
+
+import hashlib
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import psycopg
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
+import rig  # noqa: E402
+from rig import check, equal  # noqa: E402
+
+counts = {"races": 0, "storm_calls": 0}
+DEADLOCK_ROUNDS = 60
+RACE_ROUNDS = 300
+ROWS_READ_MAX = 200  # of one table by one call, with a million in it
+
+
+def digest(text):
+    return hashlib.sha256(text.encode()).digest()
+
+
+class Store:
+    """One session of the API's, one of the worker's; calls by name with Python values."""
+
+    def __init__(self, cluster, role="postgres"):
+        self.conn = psycopg.connect(cluster.dsn(user=role), autocommit=True)
+        self.conn.execute("SET search_path = holdfast")
+
+    def rows(self, sql, *values):
+        return self.conn.execute(sql, values).fetchall()
+
+    def one(self, sql, *values):
+        return self.rows(sql, *values)[0][0]
+
+    def accept(self, *calls):
+        """calls: (owner, tool, effect ID, arguments)."""
+        n = len(calls)
+        rows = self.rows(
+            "SELECT ord, outcome, task, state FROM accept(%s::bigint[], %s::int[], %s::bytea[],"
+            " %s::text[], %s::bytea[], %s::text[], %s::text[], %s::int[], %s::bool[], %s::bytea[])",
+            [c[0] for c in calls], [c[1] for c in calls],
+            [digest(f"{c[0]}/{c[1]}/{c[2]}")[:16] for c in calls], [c[2] for c in calls],
+            [digest(c[3]) for c in calls], [c[3] for c in calls], [None] * n, [1] * n, [True] * n,
+            [os.urandom(16) for _ in calls])
+        return [row[1:] for row in sorted(rows)]
+
+    def claim(self, incarnation, tool, most=1):
+        return self.rows("SELECT task, token, phase, attempt, crashes, places FROM claim(%s, %s, %s)",
+                         incarnation, [tool], most)
+
+    def beat(self, incarnation, fresh=False):
+        return self.rows("SELECT * FROM beat_async(%s, %s, 'worker', 4, 0, '{}', '{}', '{}', '{}')",
+                         incarnation, fresh)
+
+    def step(self, *steps):
+        """steps: (task, token, phase)."""
+        n = len(steps)
+        rows = self.rows(
+            "SELECT ord, fence, state FROM step(%s, %s::bytea[], %s::uuid[], %s::text[], %s::int[],"
+            " %s::int[], %s::text[], %s::bytea[], %s::text[], %s::text[], %s::int[], %s::bigint[])",
+            week_of(steps[0][0]), [s[0] for s in steps], [s[1] for s in steps],
+            ["recovery_point"] * n, [s[2] * 65536 + 65535 for s in steps], [s[2] for s in steps],
+            [f"p{s[2]}" for s in steps], [b"\x80"] * n, [None] * n, [None] * n, [1] * n, [1] * n)
+        return [row[1] for row in sorted(rows)]
+
+    def finish(self, *claims, state="completed"):
+        n = len(claims)
+        rows = self.rows(
+            "SELECT ord, fence FROM finish(%s, %s::bytea[], %s::uuid[], %s::text[], %s::text[],"
+            " %s::text[], %s::text[], %s::int[], %s::int[], %s::text[], %s::bytea[], %s::text[],"
+            " %s::text[], %s::bigint[])",
+            week_of(claims[0][0]), [c[0] for c in claims], [c[1] for c in claims], [state] * n,
+            ['{"content":[]}'] * n, [None] * n, [None] * n, [1] * n, [None] * n, [None] * n,
+            [None] * n, [None] * n, [None] * n, [None] * n)
+        return [row[1] for row in sorted(rows)]
+
+    def release(self, how, *claims, delay=0, sent=False):
+        n = len(claims)
+        rows = self.rows("SELECT ord, fence FROM release(%s::bytea[], %s::uuid[], %s::text[],"
+                         " %s::bigint[], %s::bool[], %s::text[])",
+                         [c[0] for c in claims], [c[1] for c in claims], [how] * n, [delay] * n,
+                         [sent] * n, ["why"] * n)
+        return [row[1] for row in sorted(rows)]
+
+    def cancel(self, owner, task):
+        return self.rows("SELECT found, flagged FROM cancel(%s, %s, %s)", week_of(task), [owner],
+                         [task])[0]
+
+    def poll(self, owner, task):
+        rows = self.rows("SELECT state FROM poll(%s, %s, %s)", week_of(task), [owner], [task])
+        return rows[0][0] if rows else None
+
+
+def week_of(task):
+    return int.from_bytes(task[2:8], "big") // 604_800_000
+
+
+def new_incarnation():
+    return str(__import__("uuid").uuid4())
+
+
+class Late(threading.Thread):
+    """A second session's call, to be seen blocked and then to be joined for its value."""
+
+    def __init__(self, work):
+        super().__init__(daemon=True)
+        self.work, self.value, self.error = work, None, None
+        self.start()
+
+    def run(self):
+        try:
+            self.value = self.work()
+        except Exception as error:  # noqa: BLE001 - told by ended()
+            self.error = error
+
+    def blocked(self):
+        time.sleep(0.15)
+        return self.is_alive()
+
+    def ended(self):
+        self.join(20)
+        if self.error:
+            raise self.error
+        return self.value
+
+
+class Bench:
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-sql-"))
+        os.chmod(self.folder, 0o711)
+        (self.folder / "pg").mkdir()
+        self.cluster = rig.Cluster(self.folder / "pg")
+        self.a, self.b = None, None
+        self.names = 0
+
+    def migrate(self):
+        environment = {**os.environ, "HOLDFAST_DSN": self.cluster.dsn()}
+        runs = [subprocess.Popen([rig.HOLDFAST, "migrate"], env=environment, text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                for _ in range(5)]
+        said = [run.communicate(timeout=120)[0] for run in runs]
+        check(all(run.returncode == 0 for run in runs), "five migrations at once all succeed", said)
+        equal(sum("1 migration was" in text for text in said), 1, "one of five applies")
+        self.a, self.b = Store(self.cluster), Store(self.cluster)
+        again = subprocess.run([rig.HOLDFAST, "migrate"], env=environment, check=False,
+                               capture_output=True, text=True)
+        check("0 migrations" in again.stdout, "a second migrate changes nothing", again.stdout)
+        self.owner = self.a.one("SELECT principal_owner('static', 'alice', 'A')")
+        self.other = self.a.one("SELECT principal_owner('static', 'bob', 'B')")
+        self.tool = self.a.one(
+            "INSERT INTO tool (name, version, doc, result_ttl_ms, tombstone_ttl_ms, deadline_ms,"
+            " phases, crash_limit) VALUES ('t', repeat('a', 64), '{}', 604800000, 7776000000,"
+            " 3600000, 3, 3) RETURNING tool")
+
+    def fresh(self):
+        self.names += 1
+        return f"effect-{self.names}"
+
+    def new_task(self):
+        return self.a.accept((self.owner, self.tool, self.fresh(), "{}"))[0][1]
+
+    def claimed(self, incarnation):
+        self.new_task()
+        claim = self.a.claim(incarnation, self.tool)[0]
+        return claim[0], claim[1]
+
+    def stop(self):
+        self.cluster.stop()
+        subprocess.run(["rm", "-rf", str(self.folder)], check=False)
+
+    # --- acceptance (rule 3, traps 1) ---
+
+    def equal_keys_in_one_batch_make_one_task(self):
+        effect = self.fresh()
+        call = (self.owner, self.tool, effect, "{}")
+        other = (self.owner, self.tool, effect, '{"a":1}')
+        got = self.a.accept(call, call, other, call)
+        equal([row[0] for row in got], ["new", "same", "conflict", "same"], "equal keys in a batch")
+        equal(len({row[1] for row in got if row[1]}), 1, "equal keys name one task")
+        task = got[0][1]
+        for table in ("task", "work", "effect"):
+            equal(self.a.one(f"SELECT count(*) FROM {table} WHERE task = %s", task), 1,
+                  f"one row in {table}")
+
+    def a_repeat_waits_for_its_rival_and_gets_its_task(self):
+        for commits in (True, False):
+            call = (self.owner, self.tool, self.fresh(), "{}")
+            with self.a.conn.transaction(force_rollback=not commits):
+                first = self.a.accept(call)[0]
+                late = Late(lambda call=call: self.b.accept(call)[0])
+                check(late.blocked(), "an uncommitted accept holds its rival")
+            second = late.ended()
+            counts["races"] += 1
+            equal((second[0], second[1] == first[1]), ("same", True) if commits else ("new", False),
+                  f"the rival of an accept that {'commits' if commits else 'rolls back'}")
+
+    def a_storm_of_duplicates_gets_one_task_each(self):
+        """Trap 1 of reliability: a one-statement upsert gave 748 of 960 callers no row."""
+        stores = [Store(self.cluster) for _ in range(24)]
+        for _ in range(40):
+            call = (self.owner, self.tool, self.fresh(), "{}")
+            got = rig.in_parallel(lambda store, call=call: store.accept(call)[0], stores)
+            counts["storm_calls"] += len(got)
+            equal((len({row[1] for row in got}), [row[0] for row in got].count("new")), (1, 1),
+                  "a storm names one task and one first")
+
+    def a_repeat_writes_nothing(self):
+        call = (self.owner, self.tool, self.fresh(), "{}")
+        self.a.accept(call)
+        before = self.a.one("SELECT pg_current_wal_insert_lsn()")
+        for _ in range(200):
+            self.a.accept(call)
+        grown = self.a.one("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s)", before)
+        counts["wal_bytes_per_repeat"] = float(grown) / 200
+        check(grown / 200 < 1, "a repeat writes no WAL", float(grown) / 200)
+
+    def retention_and_tombstones(self):
+        """R1.7, rule 15: live, expired, swept, forgotten."""
+        call = (self.owner, self.tool, self.fresh(), "{}")
+        incarnation = new_incarnation()
+        self.a.beat(incarnation, True)
+        self.a.rows("DELETE FROM work RETURNING 1")
+        task = self.a.accept(call)[0][1]
+        claim = self.a.claim(incarnation, self.tool)[0]
+        self.a.finish(claim[:2])
+        week = week_of(task)
+        self.move_clock("6 days")
+        equal(self.a.accept(call)[0][0], "same", "within retention a repeat is answered")
+        equal(self.a.poll(self.owner, task), "completed", "and a poll too")
+        self.move_clock("8 days")
+        equal(self.a.accept(call)[0][0], "expired", "expired and unswept is a tombstone")
+        equal(self.a.poll(self.owner, task), None, "and the task is gone")
+        check(self.a.one("SELECT sweep(%s, 1000)", week) > 0, "the sweep takes it")
+        equal(self.a.one("SELECT count(*) FROM step WHERE task = %s", task), 0, "its steps are gone")
+        equal(self.a.accept(call)[0][0], "expired", "swept is a tombstone")
+        conflict = self.a.accept((self.owner, self.tool, call[2], '{"a":1}'))[0][0]
+        equal(conflict, "conflict", "other arguments stay a conflict")
+        self.move_clock("98 days")
+        self.make_week()
+        again = self.a.accept(call)[0]
+        equal((again[0], again[1] != task), ("new", True), "past the tombstone it is a new task")
+        self.move_clock("0 days")
+
+    def move_clock(self, by):
+        self.a.conn.execute(
+            "CREATE OR REPLACE FUNCTION holdfast.now_() RETURNS timestamptz LANGUAGE sql VOLATILE"
+            f" SET search_path = pg_catalog AS $$ SELECT clock_timestamp() + interval '{by}' $$")
+
+    def make_week(self):
+        week = self.a.one("SELECT week_of(to_ms(now_()))")
+        for table in ("task", "step", "event", "artifact"):
+            self.a.conn.execute(f"CREATE TABLE IF NOT EXISTS {table}_w{week} PARTITION OF {table}"
+                                f" FOR VALUES FROM ({week}) TO ({week + 1})")
+
+    # --- claims and the fence (rules 1, 2) ---
+
+    def a_claim_sees_every_step_of_its_task(self):
+        """Experiment e10: claiming and reading steps in one statement ran a phase again."""
+        incarnation = new_incarnation()
+        self.a.beat(incarnation, True)
+        self.a.rows("DELETE FROM work RETURNING 1")
+        for _ in range(4):
+            self.new_task()
+        stores = [Store(self.cluster) for _ in range(4)]
+        blind = []
+
+        def run(store):
+            for _ in range(RACE_ROUNDS // 4):
+                for task, token, phase, _, _, places in store.claim(incarnation, self.tool):
+                    counts["races"] += 1
+                    if len(places or []) != phase:
+                        blind.append((phase, places))
+                    store.step((task, token, phase))
+                    store.release("back", (task, token))
+
+        rig.in_parallel(run, stores)
+        equal(blind, [], "a claim shows as many recovery points as phases are done")
+
+    def a_stale_claim_waits_for_the_reclaim_and_writes_nothing(self):
+        """Compared without a lock, or under FOR KEY SHARE, a stale writer got in."""
+        self.a.rows("DELETE FROM work RETURNING 1")
+        for write in ("step", "finish", "release", "artifact"):
+            incarnation = new_incarnation()
+            self.a.beat(incarnation, True)
+            task, token = self.claimed(incarnation)
+            check(self.a.one("SELECT declare_dead(%s, 1)", incarnation), "declared dead")
+            with self.a.conn.transaction():
+                check(self.a.one("SELECT reclaim(100)") >= 1, "reclaimed")
+                late = Late({
+                    "step": lambda: self.b.step((task, token, 0)),
+                    "finish": lambda: self.b.finish((task, token)),
+                    "release": lambda: self.b.release("retry", (task, token)),
+                    "artifact": lambda: [self.b.one(
+                        "SELECT artifact_put(%s, %s, %s, 0, 'a', 'b', 'c')", week_of(task), task,
+                        token)]}[write])
+                check(late.blocked(), f"a stale {write} waits for the reclaim")
+            counts["races"] += 1
+            equal(late.ended(), ["lost"], f"a stale {write} is fenced out")
+            equal(self.a.one("SELECT count(*) FROM step WHERE task = %s", task), 0,
+                  f"a stale {write} left no step")
+            equal(self.a.poll(self.owner, task), "ready", "the task goes on")
+            self.a.rows("DELETE FROM work RETURNING 1")
+
+    def a_beat_in_time_is_not_buried(self):
+        incarnation = new_incarnation()
+        self.a.beat(incarnation, True)
+        self.a.beat(incarnation)
+        check(not self.a.one("SELECT declare_dead(%s, 1)", incarnation), "a counter that moved lives")
+        check(self.a.one("SELECT declare_dead(%s, 2)", incarnation), "one that stood still is dead")
+        equal(self.a.beat(incarnation)[0][0], False, "and is told so at its next beat")
+        self.new_task()
+        equal(self.a.claim(incarnation, self.tool), [], "the dead are given nothing")
+        self.a.rows("DELETE FROM work RETURNING 1")
+
+    def a_lost_answer_is_asked_again(self):
+        """Rule 11: the same statement again says what happened, and moves the task once."""
+        incarnation = new_incarnation()
+        self.a.beat(incarnation, True)
+        task, token = self.claimed(incarnation)
+        equal(self.a.step((task, token, 0)), ["held"], "a step")
+        equal(self.a.step((task, token, 0)), ["held"], "the same step again")
+        equal(self.a.one("SELECT phase FROM work WHERE task = %s", task), 1, "one phase further")
+        equal(self.a.finish((task, token)), ["held"], "an outcome")
+        equal(self.a.finish((task, token)), ["held"], "the same outcome again")
+        equal(self.a.finish((task, new_incarnation())), ["lost"], "another's outcome is lost")
+
+    def crashes_are_not_attempts_and_are_bounded(self):
+        incarnation = None
+        task = self.new_task()
+        for crash in range(1, 4):
+            incarnation = new_incarnation()
+            self.a.beat(incarnation, True)
+            claim = self.a.claim(incarnation, self.tool)
+            equal((claim[0][3], claim[0][4]), (1, crash - 1), "attempt and crashes at a claim")
+            self.a.one("SELECT declare_dead(%s, 1)", incarnation)
+            self.a.one("SELECT reclaim(100)")
+        equal(self.a.poll(self.owner, task), "failed", "past the crash limit it ends failed")
+        check("executed" in self.a.one("SELECT error FROM step WHERE task = %s AND kind = 'outcome'",
+                                       task), "the error has the executed field")
+
+    # --- finish against cancel (rule 9), both orders ---
+
+    def finish_and_cancel_meet_in_both_orders(self):
+        incarnation = new_incarnation()
+        self.a.beat(incarnation, True)
+        task, token = self.claimed(incarnation)
+        with self.a.conn.transaction():
+            self.a.finish((task, token))
+            late = Late(lambda: self.b.cancel(self.owner, task))
+            check(late.blocked(), "a cancel waits for a finish")
+        equal(late.ended(), (True, False), "a cancel after the end is acknowledged")
+        equal(self.a.poll(self.owner, task), "completed", "and changes nothing")
+
+        task, token = self.claimed(incarnation)
+        with self.a.conn.transaction():
+            equal(self.a.cancel(self.owner, task), (True, True), "a running task is flagged")
+            late = Late(lambda: self.b.finish((task, token)))
+            check(late.blocked(), "a finish waits for a cancel")
+        equal(late.ended(), ["held"], "and then completes anyway")
+        equal(self.a.poll(self.owner, task), "completed", "which is the truth")
+        counts["races"] += 2
+
+        task = self.new_task()
+        equal(self.a.cancel(self.other, task), (False, False), "a foreign cancel finds nothing (V8)")
+        equal(self.a.poll(self.other, task), None, "a foreign poll finds nothing (V8)")
+        equal(self.a.cancel(self.owner, task), (True, False), "a waiting task ends here and now")
+        equal(self.a.poll(self.owner, task), "cancelled", "as cancelled")
+
+    def batches_in_any_order_do_not_deadlock(self):
+        """With FOR SHARE, or unsorted, re-sent finishes deadlocked (rules 2 and 6)."""
+        incarnation = new_incarnation()
+        self.a.beat(incarnation, True)
+        stores = [Store(self.cluster) for _ in range(4)]
+        errors = []
+        for _ in range(DEADLOCK_ROUNDS):
+            for _ in range(12):
+                self.new_task()
+            claims = [row[:2] for row in self.a.claim(incarnation, self.tool, 12)]
+
+            def run(store, claims=claims):
+                mine = claims[:]
+                random.shuffle(mine)
+                try:
+                    store.step(*[(task, token, 0) for task, token in mine])
+                    store.finish(*mine)
+                except psycopg.Error as error:
+                    errors.append(error.sqlstate)
+
+            rig.in_parallel(run, stores)
+            counts["races"] += 4
+        equal(errors, [], "no deadlock in shuffled batches of four sessions")
+
+    # --- commits, roles, plans ---
+
+    def only_async_functions_commit_without_the_disk(self):
+        """Rule 5: a function-level SET has no effect on the commit; a name says which ones do."""
+        calls = {
+            "wake_async": "SELECT wake_async('w')",
+            "beat_async": f"SELECT beat_async('{new_incarnation()}', true, 'worker', 1, 0, '{{}}',"
+                          " '{}', '{}', '{}')",
+            "claim": f"SELECT claim('{new_incarnation()}', '{{1}}', 1)",
+            "accept": "SELECT accept('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
+            "cancel": "SELECT cancel(1, '{}', '{}')",
+            "step": "SELECT step(1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
+            "finish": "SELECT finish(1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',"
+                      " '{}', '{}', '{}')",
+            "release": "SELECT release('{}', '{}', '{}', '{}', '{}', '{}')",
+            "barrier": "SELECT barrier()",
+        }
+        for name, sql in calls.items():
+            with self.a.conn.transaction():
+                self.a.conn.execute(sql)
+                equal(self.a.one("SHOW synchronous_commit"),
+                      "off" if name.endswith("_async") else "on", f"synchronous_commit of {name}")
+
+    def roles_execute_theirs_and_touch_no_table(self):
+        for role in ("holdfast_api", "holdfast_worker", "holdfast_sql"):
+            session = Store(self.cluster, role)
+            for table in ("task", "work", "effect", "principal"):
+                try:
+                    session.rows(f"SELECT * FROM {table}")
+                    check(False, f"{role} reads {table}")
+                except psycopg.errors.InsufficientPrivilege:
+                    check(True, "")
+            try:
+                session.rows("SELECT declare_dead(%s, 1)", new_incarnation())
+                check(False, f"{role} may maintain")
+            except psycopg.errors.InsufficientPrivilege:
+                check(True, "")
+            session.conn.close()
+        bad = self.a.rows(
+            "SELECT p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace"
+            " WHERE n.nspname = 'holdfast' AND (has_function_privilege('holdfast_api', p.oid,"
+            " 'EXECUTE') OR has_function_privilege('holdfast_worker', p.oid, 'EXECUTE') OR"
+            " has_function_privilege('holdfast_sql', p.oid, 'EXECUTE'))"
+            " AND NOT (p.prosecdef AND p.provolatile = 'v' AND p.proconfig::text LIKE '%%search_path%%')")
+        equal(bad, [], "what roles may call is SECURITY DEFINER, VOLATILE, with a search_path")
+
+    def phases_update_in_place(self):
+        """HOT: no index and no predicate on what a phase changes (design, the store)."""
+        incarnation = new_incarnation()
+        self.a.beat(incarnation, True)
+        self.a.rows("DELETE FROM work RETURNING 1")
+        claims = [self.claimed(incarnation) for _ in range(20)]
+        self.b.one("SELECT pg_stat_force_next_flush()")
+        time.sleep(1.2)
+        self.a.one("SELECT pg_stat_force_next_flush()")
+        hot = "SELECT n_tup_hot_upd FROM pg_stat_all_tables WHERE relname = 'work'"
+        before = self.b.one(hot)
+        for phase in range(3):
+            equal(self.a.step(*[(task, token, phase) for task, token in claims]), ["held"] * 20,
+                  "twenty steps")
+        self.a.one("SELECT pg_stat_force_next_flush()")
+        time.sleep(0.3)
+        updated = self.b.one(hot) - before
+        counts["hot_of_60"] = updated
+        check(updated >= 54, "nine of ten phase updates are HOT", updated)
+
+    def plans_hold_at_a_million_rows(self):
+        """Statistics from empty, a million rows, a held snapshot: no sequential scan of what grows,
+        and no relation lock outside the fast path."""
+        self.a.rows("DELETE FROM work RETURNING 1")
+        self.a.conn.execute("ALTER TABLE work SET (autovacuum_enabled = off); ANALYZE work")
+        held = psycopg.connect(self.cluster.dsn())
+        held.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+        incarnation = new_incarnation()
+        self.a.beat(incarnation, True)
+        self.a.conn.execute(
+            "INSERT INTO work (task, week, owner, queue, state, due, deadline, updated)"
+            " SELECT '\\x01'::bytea || set_byte('\\x00'::bytea, 0, 1) ||"
+            " substring(int8send(to_ms(now_())) FROM 3) || uuid_send(gen_random_uuid()), 1,"
+            " %s, %s, CASE WHEN i %% 2 = 0 THEN 'scheduled' ELSE 'ready' END,"
+            " now_() + interval '1 day', now_() + interval '2 days', now_()"
+            " FROM generate_series(1, 1000000) i", (self.owner, self.tool + 1))
+        counts["rows"] = self.a.one("SELECT count(*) FROM work")
+        task, token = self.claimed(incarnation)
+        for _ in range(5):
+            self.new_task()
+
+        def read():
+            """Rows read from what grows, by scan and by index: a whole walk shows in either."""
+            self.a.one("SELECT pg_stat_force_next_flush()")
+            time.sleep(0.2)
+            return dict(self.b.rows(
+                "SELECT t.relname, t.seq_tup_read + (SELECT sum(i.idx_tup_read)"
+                " FROM pg_stat_all_indexes i WHERE i.relid = t.relid) FROM pg_stat_all_tables t"
+                " WHERE t.schemaname = 'holdfast' AND (t.relname = 'work' OR t.relname LIKE"
+                " 'effect_%%' OR t.relname LIKE 'step_w%%' OR t.relname LIKE 'task_w%%')"))
+
+        for name, call in {
+            "claim": lambda: self.a.claim(incarnation, self.tool, 10),
+            "step": lambda: self.a.step((task, token, 0)),
+            "release": lambda: self.a.release("retry", (task, new_incarnation())),
+            "accept": lambda: self.a.accept((self.owner, self.tool, self.fresh(), "{}")),
+            "poll": lambda: self.a.poll(self.owner, task),
+            "beat_async": lambda: self.a.beat(incarnation),
+            "finish": lambda: self.a.finish((task, token)),
+        }.items():
+            before = read()
+            began = time.monotonic()
+            with self.a.conn.transaction():
+                call()
+                slow = self.a.rows(
+                    "SELECT relation::regclass FROM pg_locks WHERE locktype = 'relation'"
+                    " AND NOT fastpath AND relation > 16384 AND pid = pg_backend_pid()")
+            counts[f"{name}_ms"] = round((time.monotonic() - began) * 1000, 1)
+            equal({k: int(v - before.get(k, 0)) for k, v in read().items()
+                   if v - before.get(k, 0) > ROWS_READ_MAX}, {}, f"{name} walks nothing that grows")
+            if name in ("step", "poll", "release", "beat_async"):
+                equal(slow, [], f"{name} takes no lock outside the fast path")
+        held.close()
+
+
+def main():
+    bench = Bench()
+    try:
+        bench.migrate()
+        for name, test in vars(Bench).items():
+            if not callable(test) or name in ("__init__", "migrate", "fresh", "new_task", "claimed", "stop", "move_clock",
+                        "make_week"):
+                continue
+            began = time.monotonic()
+            test(bench)
+            print(f"{name} {time.monotonic() - began:.1f} s", flush=True)
+    finally:
+        bench.stop()
+    rig.finish("sql", counts, {"races": RACE_ROUNDS, "storm_calls": 960, "rows": 1_000_000})
+
+
+if __name__ == "__main__":
+    main()

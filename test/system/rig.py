@@ -1,0 +1,755 @@
+"""The harness of the system tests: a private Postgres, the processes of a whole Holdfast, an MCP
+client that declares Tasks, the downstream's own ledger, and counted checks.
+
+A test is a program: it makes a Stack (always cleaned up, also on SIGTERM), calls check() for each
+thing that must hold, and ends with finish(), which prints one JSON line with what was done and
+exits 1 when a check failed or less was done than the test promises. Effects are counted in the
+downstream's ledger, never in our own tables.
+"""
+
+import atexit
+import hashlib
+import http.client
+import json
+import os
+import pathlib
+import secrets
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import psycopg
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PREFIX = pathlib.Path(os.environ.get("RIG_PREFIX", ROOT / "zig-out"))
+HOLDFAST = PREFIX / "bin" / "holdfast"
+EXAMPLES = PREFIX / "share" / "holdfast" / "examples"
+TEST_TOOLS = ROOT / "test" / "system" / "tools"
+DOWNSTREAM = ROOT / "deploy" / "examples" / "downstream" / "downstream.py"
+POSTGRES_BIN = pathlib.Path(os.environ.get("RIG_POSTGRES_BIN", "/usr/lib/postgresql/15/bin"))
+
+VERSION = "2026-07-28"
+META = "io.modelcontextprotocol/"
+TASKS = META + "tasks"
+EFFECT_META = "dev.holdfast/effect"
+TERMINAL = ("completed", "failed", "cancelled")
+# Token -> (subject, tenant). As `deploy/up --rig` has them, and a sibling in alice's tenant.
+TOKENS = {"rig-alice": ("alice", "A"), "rig-bob": ("bob", "B"), "rig-anna": ("anna", "A")}
+
+# --- checks --------------------------------------------------------------------------------------
+
+_lock = threading.Lock()
+_passed = 0
+_failed = 0
+FAILURES_SHOWN_MAX = 30
+
+
+def check(holds, what, detail=None):
+    """Counts; a failure says what and with which values. Gives back whether it held."""
+    global _passed, _failed
+    with _lock:
+        if holds:
+            _passed += 1
+        else:
+            _failed += 1
+            if _failed <= FAILURES_SHOWN_MAX:
+                text = f"FAILED {what}"
+                if detail is not None:
+                    text += f": {detail if isinstance(detail, str) else json.dumps(detail, default=str)}"
+                print(text[:2000], flush=True)
+    return bool(holds)
+
+
+def equal(got, wanted, what):
+    return check(got == wanted, what, {"got": got, "wanted": wanted})
+
+
+def finish(name, counts, at_least=None):
+    """`at_least`: count -> number below which the test has not done what it promises."""
+    for count, least in (at_least or {}).items():
+        check(counts.get(count, 0) >= least, f"{count} below {least}", counts.get(count, 0))
+    print(json.dumps({"test": name, "passed": _passed, "failed": _failed, **counts}), flush=True)
+    sys.exit(1 if _failed else 0)
+
+
+def until(condition, seconds, what, pause=0.02):
+    """Waits for the condition to be true and gives its value back; fails the check otherwise."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            check(False, f"not within {seconds} s: {what}")
+            return value
+        time.sleep(pause)
+
+
+def in_parallel(work, items):
+    """work(item) for each in a thread of its own; the results in order. Exceptions are raised."""
+    results = [None] * len(items)
+    errors = []
+
+    def one(index, item):
+        try:
+            results[index] = work(item)
+        except Exception as error:  # noqa: BLE001 - handed to the caller below
+            errors.append(error)
+
+    threads = [threading.Thread(target=one, args=pair) for pair in enumerate(items)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+# --- processes -----------------------------------------------------------------------------------
+
+_stacks = []
+
+
+def _stop_all(*_):
+    while _stacks:
+        _stacks.pop().stop()
+
+
+atexit.register(_stop_all)
+for _number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(_number, lambda number, _: sys.exit(128 + number))
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Process:
+    """A program of ours with its own session, so that a kill never reaches the harness."""
+
+    def __init__(self, name, argv, env, log_path):
+        self.name, self.argv, self.env, self.log_path = name, argv, env, log_path
+        self.popen = None
+        self.start()
+
+    def start(self):
+        with open(self.log_path, "ab") as log:
+            self.popen = subprocess.Popen(self.argv, env=self.env, stdin=subprocess.DEVNULL,
+                                          stdout=log, stderr=log, start_new_session=True,
+                                          cwd=os.path.dirname(self.log_path))
+        return self
+
+    @property
+    def pid(self):
+        return self.popen.pid
+
+    def alive(self):
+        return self.popen.poll() is None
+
+    def signal(self, number):
+        if self.alive():
+            os.kill(self.pid, number)
+
+    def kill(self):
+        """kill -9, reaped."""
+        self.signal(signal.SIGKILL)
+        return self.popen.wait()
+
+    def terminate(self, seconds=20):
+        """SIGTERM; the exit code, or None when it had to be killed."""
+        self.signal(signal.SIGTERM)
+        try:
+            return self.popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return None
+
+    def children(self):
+        found = []
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                try:
+                    stat = pathlib.Path("/proc", entry, "stat").read_text()
+                except OSError:
+                    continue
+                if int(stat.rpartition(")")[2].split()[1]) == self.pid:
+                    found.append(int(entry))
+        return found
+
+    def log(self):
+        return pathlib.Path(self.log_path).read_text(errors="replace")
+
+
+def process_gone(pid):
+    """Dead, or dead and not reaped yet."""
+    try:
+        stat = pathlib.Path("/proc", str(pid), "stat").read_text(errors="replace")
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
+class Cluster:
+    """A private Postgres in a folder. Root hands it to user postgres, as initdb wants it."""
+
+    def __init__(self, folder, settings=None):
+        self.folder = pathlib.Path(folder)
+        self.data = self.folder / "pg"
+        self.as_user = []
+        if os.geteuid() == 0:
+            self.as_user = ["setpriv", "--reuid", "postgres", "--regid", "postgres",
+                            "--clear-groups"]
+            shutil.chown(self.folder, "postgres", "postgres")
+        os.chmod(self.folder, 0o711)
+        # Nothing here cuts the power, so nothing is lost without fsync; `deploy/up` has it on.
+        self.settings = {"listen_addresses": "''", "unix_socket_directories": f"'{self.folder}'",
+                         "fsync": "off", "max_connections": "200", "log_min_messages": "warning",
+                         **(settings or {})}
+        self.run("initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
+                 "--locale=C.UTF-8", "--no-sync")
+        self.run("sh", "-c", 'cat >> "$0"', self.data / "postgresql.conf", text="".join(
+            f"{name} = {value}\n" for name, value in self.settings.items()))
+        self.start()
+        with self.connect("postgres") as admin:
+            admin.execute("CREATE DATABASE holdfast")
+
+    def run(self, program, *args, text=None):
+        path = POSTGRES_BIN / program
+        argv = [*self.as_user, str(path) if path.exists() else program, *map(str, args)]
+        done = subprocess.run(argv, input=text, text=True, capture_output=text is None,
+                              cwd=self.folder, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"{program}: {done.stdout}{done.stderr}")
+
+    def start(self):
+        # Its output goes to the log file alone: an inherited pipe would never be closed.
+        with open(os.devnull, "w", encoding="ascii") as null:
+            subprocess.run([*self.as_user, str(POSTGRES_BIN / "pg_ctl"), "-w", "-D",
+                            str(self.data), "-l", str(self.folder / "postgres.log"), "start"],
+                           stdout=null, stderr=null, cwd=self.folder, check=True)
+
+    def stop(self, mode="immediate"):
+        subprocess.run([*self.as_user, str(POSTGRES_BIN / "pg_ctl"), "-w", "-D", str(self.data),
+                        "-m", mode, "stop"], capture_output=True, cwd=self.folder, check=False)
+
+    def dsn(self, user="postgres", database="holdfast"):
+        return f"host={self.folder} dbname={database} user={user}"
+
+    def connect(self, database="holdfast", autocommit=True):
+        return psycopg.connect(self.dsn(database=database), autocommit=autocommit)
+
+
+class Stack:
+    """Postgres, migrated; tools applied; `apis` API processes (each on a port of its own, or all
+    on one), `workers`, maintain and the downstream. `settings` go to every process as flags of the
+    commands that know them: {"worker": {"lease_ms": 400}}."""
+
+    def __init__(self, apis=1, workers=2, maintain=True, tools=("rig_report", "rig_other"),
+                 one_port=False, settings=None, environment=None, postgres=None):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-rig-"))
+        _stacks.append(self)
+        self.settings = settings or {}
+        self.environment = environment or {}
+        (self.folder / "pg-home").mkdir()
+        os.chmod(self.folder, 0o711)
+        self.cluster = Cluster(self.folder / "pg-home", postgres)
+        self.logs = self.folder / "log"
+        self.logs.mkdir()
+        self.processes = []
+        self.write_files()
+        self.downstream = self.start_downstream()
+        self.command("migrate")
+        if tools:
+            self.command("tools", "apply", *map(str, map(tool_folder, tools)))
+        ports = [free_port() for _ in range(1 if one_port else apis)] * (apis if one_port else 1)
+        self.apis = [self.start_api(f"api-{n}", port) for n, port in enumerate(ports, 1)]
+        self.workers = [self.start_worker(f"worker-{n}") for n in range(1, workers + 1)]
+        self.maintains = [self.start_holdfast("maintain-1", "maintain")] if maintain else []
+        for api in self.apis:
+            until(lambda api=api: self.ready(api), 20, f"{api.name} ready")
+
+    # --- files and processes ---
+
+    def write_files(self):
+        self.downstream_port = free_port()
+        self.downstream_url = f"http://127.0.0.1:{self.downstream_port}"
+        self.ledger_path = self.folder / "downstream" / "ledger.jsonl"
+        self.requests_path = self.folder / "downstream" / "requests.jsonl"
+        self.run_log_path = self.folder / "run.log"
+        self.run_log_path.touch()
+        (self.folder / "open").mkdir()
+        self.rig_path = self.folder / "rig.json"
+        self.rig({})
+        self.write("conf.json", json.dumps({"store": self.downstream_url,
+                                            "mail": self.downstream_url,
+                                            "ledger": self.downstream_url}))
+        self.write("keys", f"1 {secrets.token_hex(32)}\n")
+        self.write("tokens", "".join(
+            f"{hashlib.sha256(token.encode()).hexdigest()} {subject} {tenant}\n"
+            for token, (subject, tenant) in TOKENS.items()))
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(0o600)
+
+    def rig(self, wanted):
+        """What the rig tools do from their next phase start on."""
+        whole = {"sleep_ms": {}, "fault": {}, "result_file": None,
+                 "downstream_url": self.downstream_url} | wanted
+        temporary = self.folder / "rig.json.new"
+        temporary.write_text(json.dumps(whole))
+        temporary.rename(self.rig_path)
+
+    def env(self, **more):
+        return {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LANG": "C.UTF-8",
+                "HOLDFAST_DSN": self.cluster.dsn(), "HOLDFAST_DOWNSTREAM_URL": self.downstream_url,
+                "HOLDFAST_LEDGER": str(self.ledger_path),
+                "RIG_RUN_LOG": str(self.run_log_path), "RIG_FOLDER": str(self.folder),
+                **self.environment, **more}
+
+    def start(self, name, argv):
+        process = Process(name, [str(arg) for arg in argv], self.env(),
+                          str(self.logs / f"{name}.log"))
+        self.processes.append(process)
+        return process
+
+    def start_holdfast(self, name, command, **flags):
+        # What the test set counts over what the harness would choose.
+        flags |= self.settings.get(command, {})
+        argv = [HOLDFAST, command]
+        for flag, value in flags.items():
+            argv += [f"--{flag.replace('_', '-')}", value]
+        return self.start(name, argv)
+
+    def start_api(self, name, port):
+        process = self.start_holdfast(name, "api", listen=f"127.0.0.1:{port}",
+                                      tokens_file=self.folder / "tokens",
+                                      keys_file=self.folder / "keys")
+        process.port = port
+        return process
+
+    def start_worker(self, name):
+        state = self.folder / name
+        state.mkdir(exist_ok=True)
+        return self.start_holdfast(name, "worker", keys_file=self.folder / "keys",
+                                   conf_file=self.folder / "conf.json", state_dir=state)
+
+    def start_downstream(self):
+        process = self.start("downstream", [
+            sys.executable, DOWNSTREAM, "--listen", f"127.0.0.1:{self.downstream_port}",
+            "--dir", self.folder / "downstream"])
+        until(lambda: self.http("GET", "/healthz")[0] == 200, 10, "downstream up")
+        return process
+
+    def command(self, *args, check_code=0, timeout=120):
+        """Runs `holdfast args`; what it printed."""
+        extra = {"HOLDFAST_URL": self.url(), "HOLDFAST_TOKEN": "rig-alice"}
+        done = subprocess.run([str(HOLDFAST), *map(str, args)], env=self.env(**extra), text=True,
+                              capture_output=True, timeout=timeout, check=False)
+        if check_code is not None and done.returncode != check_code:
+            raise RuntimeError(f"holdfast {' '.join(map(str, args))}: exit {done.returncode}: "
+                               f"{done.stdout}{done.stderr}")
+        return done
+
+    def ready(self, api):
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=2)
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+
+    def url(self):
+        apis = getattr(self, "apis", None)
+        return f"http://127.0.0.1:{apis[0].port}" if apis else "http://127.0.0.1:1"
+
+    def client(self, token="rig-alice", api=0):
+        return Client(self.apis[api].port, token)
+
+    def stop(self):
+        for process in self.processes:
+            if process.alive():
+                process.signal(signal.SIGCONT)
+                process.kill()
+        self.cluster.stop()
+        if os.environ.get("RIG_KEEP"):
+            print(f"kept: {self.folder}", flush=True)
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        if self in _stacks:
+            _stacks.remove(self)
+
+    # --- the downstream ---
+
+    def http(self, method, path, body=None):
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", self.downstream_port, timeout=30)
+            connection.request(method, path, body)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except OSError:
+            return 0, b""
+
+    def steer(self, **wanted):
+        status, text = self.http("PUT", "/_control", json.dumps(wanted))
+        if status != 200:
+            raise RuntimeError(f"downstream control: {status} {text!r}")
+
+    def ledger(self, path=None):
+        """The effects, from the downstream's own file."""
+        return [line for line in read_jsonl(self.ledger_path) if path in (None, line["path"])]
+
+    def requests(self, path=None):
+        return [line for line in read_jsonl(self.requests_path) if path in (None, line["path"])]
+
+    def effects_by_id(self, path="/ledger"):
+        """effect ID -> number of effects in the ledger, by the keys of the requests that named it
+        in their body."""
+        ledger = self.ledger(path)  # first: each of its lines has its request before it
+        named = {}
+        for line in self.requests(path):
+            body = json.loads(line.get("body") or "{}")
+            named[line["key"] or body.get("ref")] = body.get("effect_id") or body.get("link")
+        counts = {}
+        for line in ledger:
+            name = named[line["key"]]
+            counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    # --- the store, for reading only ---
+
+    def query(self, sql, parameters=()):
+        with self.cluster.connect() as connection:
+            cursor = connection.execute(sql, parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    def task_rows(self, effect_id):
+        return self.query("SELECT task, owner, tool, accepted FROM holdfast.task "
+                          "WHERE effect_id = %s", (effect_id,))
+
+    def steps(self, task_id):
+        """(place, kind, name, attempt, derived_key, token) in place order."""
+        return self.query("SELECT place, kind, name, attempt, derived_key, token "
+                          "FROM holdfast.step WHERE task = %s ORDER BY place",
+                          (task_bytes(task_id),))
+
+    # --- the probe tools ---
+
+    def run_log(self, effect_id=None, what=None):
+        """What the test's own tool programs noted: [{"effect_id", "phase", "attempt", "what"}]."""
+        return [line for line in read_jsonl(self.run_log_path)
+                if effect_id in (None, line["effect_id"]) and what in (None, line["what"])]
+
+    def at_gate(self, effect_id, gate, seconds=30):
+        """Waits until the task's program stands at that gate; its line of the run log."""
+        return until(lambda: next((line for line in reversed(self.run_log(effect_id, "gate"))
+                                   if line["gate"] == gate), None), seconds,
+                     f"{effect_id} at gate {gate}")
+
+    def open_gate(self, effect_id, gate):
+        (self.folder / "open" / f"{effect_id}.{gate}").touch()
+
+
+def tool_folder(name):
+    """A tool of the examples as built, or a path."""
+    for folder in (pathlib.Path(name), EXAMPLES / name):
+        if (folder / "tool.json").is_file():
+            return folder
+    raise RuntimeError(f"no tool {name} in {EXAMPLES}")
+
+
+def probe_tool(name="probe", phases=None, **members):
+    """Makes a folder with a tool whose phases run test/system/tools/probe; its path. `phases`:
+    name -> further members. P2 alone is keyed. The folder goes with the harness."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / name
+    atexit.register(shutil.rmtree, folder.parent, True)
+    folder.mkdir()
+    shutil.copy(TEST_TOOLS / "probe", folder / "probe")
+    text = {"type": "string"}
+    manifest = {
+        "name": name,
+        "description": "A tool of the tests: does what its plan says. A repeat with the same "
+                       "effect_id returns the same task and result.",
+        "effect_id": "required",
+        "inputSchema": {"type": "object", "required": ["effect_id"], "additionalProperties": False,
+                        "properties": {"effect_id": {**text, "minLength": 1, "maxLength": 255},
+                                       "plan": text, "month": text, "n": {"type": "number"}}},
+        "poll_interval_ms": 100,
+        "phases": [program_phase(phase, more) for phase, more in
+                   (phases or {"P1": {}, "P2": {}, "P3": {}}).items()],
+        "result": {"text": "done", "structured": {"last": {"$from": f"/state/{last_of(phases)}"}}},
+        **members,
+    }
+    (folder / "tool.json").write_text(json.dumps(manifest, indent=1))
+    return folder
+
+
+def http_tool(name="deliver", mail=False, members=None, **phase):
+    """Makes a tool of http phases alone: `post` (keyed) to the ledger, and with `mail` then `mail`
+    (lookup) to the mailbox. `phase`: members that both get; its path."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / name
+    atexit.register(shutil.rmtree, folder.parent, True)
+    folder.mkdir()
+    text = {"type": "string"}
+    phase = {"attempts": 8, "timeout_ms": 10_000, "backoff_first_ms": 50, "backoff_max_ms": 500,
+             **phase}
+    phases = [{"name": "post", "kind": "http", "effect": "keyed", "key_header": "Idempotency-Key",
+               "key_ttl_ms": 86_400_000, **phase,
+               "request": {"method": "POST", "url": "{/conf/ledger}/ledger",
+                           "json": {"effect_id": {"$from": "/task/effect_id"},
+                                    "tool": {"$from": "/task/tool"}}}}]
+    if mail:
+        phases.append({
+            "name": "mail", "kind": "http", "effect": "lookup", "visible_within_ms": 300, **phase,
+            "request": {"method": "POST", "url": "{/conf/mail}/send",
+                        "json": {"ref": {"$from": "/key"}, "link": {"$from": "/task/effect_id"}}},
+            "reconcile": {"request": {"method": "GET", "url": "{/conf/mail}/messages?ref={/key}"},
+                          "done_when": "/items/0/id", "absent_when_empty": "/items"}})
+    manifest = {
+        "name": name,
+        "description": "A tool of the tests: one keyed POST. A repeat with the same effect_id "
+                       "returns the same task and result.",
+        "effect_id": "required",
+        "inputSchema": {"type": "object", "required": ["effect_id"], "additionalProperties": False,
+                        "properties": {"effect_id": {**text, "minLength": 1, "maxLength": 255},
+                                       "month": text, "n": {"type": "number"}, "opt": text}},
+        "poll_interval_ms": 100,
+        "phases": phases,
+        "result": {"text": "delivered {/task/effect_id}",
+                   "structured": {"answer": {"$from": "/state/post"}}},
+        **(members or {}),
+    }
+    (folder / "tool.json").write_text(json.dumps(manifest, indent=1))
+    return folder
+
+
+def last_of(phases):
+    return list(phases or {"P3": {}})[-1]
+
+
+def program_phase(name, more):
+    keyed = {"effect": "keyed", "key_ttl_ms": 86_400_000} if name == "P2" else {"effect": "pure"}
+    return {"name": name, "kind": "program", "command": ["./probe"], "timeout_ms": 60_000,
+            "attempts": 5, "backoff_first_ms": 20, "backoff_max_ms": 200,
+            "env": ["RIG_RUN_LOG", "RIG_FOLDER", "HOLDFAST_DOWNSTREAM_URL"], **keyed, **more}
+
+
+def task_bytes(task_id):
+    import base64
+    return base64.urlsafe_b64decode(task_id.removeprefix("tsk_") + "=" * 4)
+
+
+def read_jsonl(path):
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in content[:content.rfind(b"\n") + 1].splitlines()]
+
+
+# --- the client ----------------------------------------------------------------------------------
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+        try:
+            self.json = json.loads(body) if body else None
+        except ValueError:
+            self.json = None
+        message = self.json if isinstance(self.json, dict) else {}
+        self.result = message.get("result")
+        self.error = message.get("error")
+        self.id = message.get("id")
+        self.code = self.error.get("code") if isinstance(self.error, dict) else None
+        self.data = self.error.get("data") if isinstance(self.error, dict) else None
+
+    @property
+    def task_id(self):
+        result = self.result if isinstance(self.result, dict) else {}
+        return result.get("taskId")
+
+    @property
+    def handle(self):
+        """Whether this is a CreateTaskResult."""
+        return isinstance(self.result, dict) and self.result.get("resultType") == "task"
+
+    @property
+    def structured(self):
+        """structuredContent of an isError result, or {}."""
+        result = self.result if isinstance(self.result, dict) else {}
+        return (result.get("structuredContent") or {}) if result.get("isError") else {}
+
+    def __repr__(self):
+        return f"{self.status} {self.body[:600]!r}"
+
+
+def meta(declare=True, **more):
+    capabilities = {"extensions": {TASKS: {}}} if declare else {}
+    return {META + "protocolVersion": VERSION, META + "clientCapabilities": capabilities,
+            META + "clientInfo": {"name": "rig", "version": "0"}, **more}
+
+
+class Client:
+    """An MCP 2026-07-28 client over one keep-alive connection; one thread each."""
+
+    def __init__(self, port, token="rig-alice", timeout=30):
+        self.port, self.token, self.timeout = port, token, timeout
+        self.connection = None
+        self.number = 0
+
+    def close(self):
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def headers(self, method, name, more=None):
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json",
+                   "Accept": "application/json, text/event-stream",
+                   "MCP-Protocol-Version": VERSION, "Mcp-Method": method}
+        if name is not None:
+            headers["Mcp-Name"] = name
+        headers |= more or {}
+        return {header: value for header, value in headers.items() if value is not None}
+
+    def post(self, body, headers, path="/mcp"):
+        """Raises OSError or HTTPException when the connection is lost; never sends twice."""
+        if self.connection is None:
+            self.connection = http.client.HTTPConnection("127.0.0.1", self.port,
+                                                         timeout=self.timeout)
+        try:
+            self.connection.request("POST", path, body, headers)
+            answer = self.connection.getresponse()
+            return Answer(answer.status, answer.headers, answer.read())
+        except (OSError, http.client.HTTPException):
+            self.close()
+            raise
+
+    def request(self, method, params, name=None, headers=None, declare=True, extra_meta=None):
+        self.number += 1
+        params = dict(params)
+        params.setdefault("_meta", meta(declare, **(extra_meta or {})))
+        body = json.dumps({"jsonrpc": "2.0", "id": self.number, "method": method,
+                           "params": params})
+        return self.post(body, self.headers(method, name, headers))
+
+    def body(self, tool, arguments, **params):
+        """The bytes of a tools/call, for those who send it in their own way."""
+        self.number += 1
+        return json.dumps({"jsonrpc": "2.0", "id": self.number, "method": "tools/call", "params": {
+            "name": tool, "arguments": arguments, "_meta": meta(), **params}}).encode()
+
+    def call(self, tool, arguments, headers=None, declare=True, extra_meta=None, **params):
+        return self.request("tools/call", {"name": tool, "arguments": arguments, **params}, tool,
+                            headers, declare, extra_meta)
+
+    def get(self, task_id, **more):
+        return self.request("tasks/get", {"taskId": task_id}, task_id, **more)
+
+    def cancel(self, task_id, **more):
+        return self.request("tasks/cancel", {"taskId": task_id}, task_id, **more)
+
+    def call_until_handle(self, tool, arguments, seconds=30):
+        """As a client does whose connection may break at any time: the same effect ID again."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                answer = self.call(tool, arguments)
+                if answer.status not in (429, 503):
+                    return answer
+            except (OSError, http.client.HTTPException) as error:
+                answer = error
+            if time.monotonic() > end:
+                raise RuntimeError(f"no handle within {seconds} s: {answer!r}")
+            time.sleep(0.05)
+
+    def wait(self, task_id, seconds=60, pause=0.05):
+        """Polls to the end; rides over broken connections and 503. The last tasks/get answer."""
+        end = time.monotonic() + seconds
+        answer = None
+        while time.monotonic() < end:
+            try:
+                answer = self.get(task_id)
+                if answer.status == 200 and (answer.error is not None or
+                                             answer.result["status"] in TERMINAL):
+                    return answer
+            except (OSError, http.client.HTTPException):
+                pass
+            time.sleep(pause)
+        raise RuntimeError(f"{task_id} not terminal within {seconds} s: {answer!r}")
+
+    def run(self, tool, arguments, seconds=60):
+        """Call and wait: (handle answer, last tasks/get answer)."""
+        answer = self.call(tool, arguments)
+        if not answer.handle:
+            raise RuntimeError(f"no handle: {answer!r}")
+        return answer, self.wait(answer.task_id, seconds)
+
+
+def stored_part(answer):
+    """What must be the same on every repeat: the stored part of a tasks/get answer's result, as
+    the bytes stand in the answer where the order of members allows it."""
+    result = (answer.result or {}).get("result")
+    if not isinstance(result, dict):
+        return None
+    kept = {name: value for name, value in result.items() if name not in ("resultType", "_meta")}
+    return json.dumps(kept, ensure_ascii=False)
+
+
+def raw_exchange(port, data, seconds=5, half_close=False):
+    """Sends bytes, reads until the peer closes, the answer is complete, or the time is over."""
+    with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+        connection.sendall(data)
+        if half_close:
+            connection.shutdown(socket.SHUT_WR)
+        got = b""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not complete(got):
+            try:
+                part = connection.recv(65536)
+            except (TimeoutError, OSError):
+                break
+            if not part:
+                break
+            got += part
+        return got
+
+
+def complete(got):
+    head, found, body = got.partition(b"\r\n\r\n")
+    if not found:
+        return False
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return len(body) >= int(value)
+    return False
+
+
+def parse_raw(got):
+    """An Answer from raw bytes; status 0 when there was none."""
+    head, found, body = got.partition(b"\r\n\r\n")
+    if not found or not head.startswith(b"HTTP/1."):
+        return Answer(0, {}, got)
+    lines = head.decode("latin-1").split("\r\n")
+    headers = {}
+    for line in lines[1:]:
+        name, _, value = line.partition(":")
+        headers[name.lower()] = value.strip()
+    return Answer(int(lines[0].split(" ")[1]), headers, body)
+
+
+def reset_close(connection):
+    """Closes with RST."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()

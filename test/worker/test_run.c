@@ -1,0 +1,948 @@
+/* test_run.c - the machine of a run, with pretended phases, a pretended store and a pretended
+ * worker: what it writes, in which order, and what it never writes. A program of its own, since it
+ * stands in for what the worker library has elsewhere. */
+#include <ev.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base.h"
+#include "runtime/clock.h"
+#include "runtime/config.h"
+#include "runtime/json.h"
+#include "runtime/key.h"
+#include "runtime/log.h"
+#include "runtime/value.h"
+#include "test/test.h"
+#include "worker/phase.h"
+#include "worker/run.h"
+#include "worker/worker.h"
+
+/* --- the worker --------------------------------------------------------------------------------
+ */
+
+static struct ev_loop *loop;
+static struct keyring *keyring;
+static struct config config = { .drain_ms = 700, .cancel_grace_ms = 900 };
+static int ended;
+static int64_t ended_due_ms;
+
+struct ev_loop *worker_loop(const struct worker *)
+{
+	return loop;
+}
+
+const struct config *worker_config(const struct worker *)
+{
+	return &config;
+}
+
+struct store *worker_store(const struct worker *)
+{
+	return nullptr;
+}
+
+const struct keyring *worker_keyring(const struct worker *)
+{
+	return keyring;
+}
+
+struct slice worker_conf(const struct worker *)
+{
+	return slice_of("{\"base\":\"http://downstream\"}");
+}
+
+bool worker_may_send(const struct worker *)
+{
+	return true;
+}
+
+void worker_run_ended(struct worker *, struct run *run, int64_t due_ms)
+{
+	ended++;
+	ended_due_ms = due_ms;
+	run_free(run);
+}
+
+/* --- the store: notes each write, and answers when told to -------------------------------------
+ */
+
+static struct {
+	char what[600]; /* the write that waits for its answer, or "" */
+	void (*step_done)(void *, enum hf_code, enum fence, bool, struct slice,
+			  const struct hf_err *);
+	void (*done)(void *, enum hf_code, enum fence, const struct hf_err *);
+	void (*got)(void *, enum hf_code, struct slice, struct slice, const struct hf_err *);
+	void *ctx;
+	int64_t delay_ms;
+	int writes;
+} store;
+
+static void note(const char *what, void *ctx)
+{
+	cr_assert_str_eq(store.what, "", "a second write beside: %s", store.what);
+	snprintf(store.what, sizeof store.what, "%s", what);
+	store.ctx = ctx;
+	store.writes++;
+}
+
+static char *json_of(struct slice msgpack)
+{
+	struct buf json = {};
+	cr_assert_eq(value_to_json(msgpack, &json, nullptr), HF_OK);
+	return buf_take(&json);
+}
+
+static char *step_text(const struct step_write *step)
+{
+	char *json = json_of(step->state);
+	char *text =
+	    hf_format("%s %.*s@%d a%d%s %s", step->kind == STEP_CHECKPOINT ? "check" : "step",
+		      (int)step->name.len, step->name.data, step->place, step->attempt,
+		      step->derived_key.len == DERIVED_KEY_LEN ? " key" : "", json);
+	free(json);
+	return text;
+}
+
+void store_step(struct store *, const struct step_write *step,
+		void (*done)(void *ctx, enum hf_code code, enum fence fence, bool cancel,
+			     struct slice adopted_state, const struct hf_err *err),
+		void *ctx)
+{
+	char *text = step_text(step);
+	note(text, ctx);
+	free(text);
+	store.step_done = done;
+}
+
+void store_finish(struct store *, const struct outcome_write *outcome,
+		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
+			       const struct hf_err *err),
+		  void *ctx)
+{
+	char *last = outcome->last ? step_text(outcome->last) : hf_strdup("-");
+	struct slice body = outcome->result.len ? outcome->result : outcome->error;
+	if (body.len > 0)
+		cr_assert_eq(json_scan(body, nullptr), HF_OK, "%.*s", (int)body.len, body.data);
+	char *text =
+	    hf_format("%s %.*s | %.*s | %s", task_state_name(outcome->state), (int)body.len,
+		      body.data, (int)outcome->message.len, outcome->message.data, last);
+	note(text, ctx);
+	free(text);
+	free(last);
+	store.done = done;
+}
+
+void store_release(struct store *, const struct release_write *release,
+		   void (*done)(void *ctx, enum hf_code code, enum fence fence,
+				const struct hf_err *err),
+		   void *ctx)
+{
+	static const char *const names[] = { "retry", "again", "back", "crash", "unknown" };
+	char *text = hf_format("%s%s %.*s", names[release->how], release->maybe_sent ? " sent" : "",
+			       (int)release->reason.len, release->reason.data);
+	note(text, ctx);
+	free(text);
+	store.delay_ms = release->delay_ms;
+	store.done = done;
+}
+
+void store_artifact_put(struct store *, const struct task_id *, const struct uuid *, int phase,
+			struct slice name, struct slice media_type, struct slice content,
+			void (*done)(void *ctx, enum hf_code code, enum fence fence,
+				     const struct hf_err *err),
+			void *ctx)
+{
+	char *text =
+	    hf_format("artifact %d %.*s %.*s %.*s", phase, (int)name.len, name.data,
+		      (int)media_type.len, media_type.data, (int)content.len, content.data);
+	note(text, ctx);
+	free(text);
+	store.done = done;
+}
+
+void store_artifact_get(struct store *, const struct task_id *, int, struct slice,
+			void (*done)(void *ctx, enum hf_code code, struct slice media_type,
+				     struct slice content, const struct hf_err *err),
+			void *ctx)
+{
+	note("get", ctx);
+	store.got = done;
+}
+
+/* --- the phases: started, they wait for what the test reports -----------------------------------
+ */
+
+static struct {
+	struct run *run; /* the phase that waits, or nullptr */
+	int starts, cancels, losses;
+	char name[32];
+	bool settling, first;
+} phase;
+
+static void *start(struct run *run)
+{
+	phase.run = run;
+	phase.starts++;
+	phase.settling = run_settling(run);
+	phase.first = run_is_first(run);
+	snprintf(phase.name, sizeof phase.name, "%s", run_phase(run)->name);
+	return &phase;
+}
+
+static void cancel(void *, bool lost)
+{
+	lost ? phase.losses++ : phase.cancels++;
+}
+
+const struct phase_kind phase_http = { .type = PHASE_HTTP, .start = start, .cancel = cancel };
+const struct phase_kind phase_sql = { .type = PHASE_SQL, .start = start, .cancel = cancel };
+const struct phase_kind phase_program = { .type = PHASE_PROGRAM, .start = start, .cancel = cancel };
+
+/* --- helpers ------------------------------------------------------------------------------------
+ */
+
+#define REQUEST "\"request\":{\"method\":\"POST\",\"url\":\"http://h/\",\"json\":{}}"
+static const char TOOL[] =
+    "{\"name\":\"t\",\"description\":\"d\",\"crash_limit\":3,"
+    "\"inputSchema\":{\"type\":\"object\",\"required\":[\"effect_id\"],"
+    "\"properties\":{\"effect_id\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"}}},"
+    "\"phases\":["
+    "{\"name\":\"pure\",\"kind\":\"http\",\"effect\":\"pure\",\"attempts\":2," REQUEST "},"
+    "{\"name\":\"keyed\",\"kind\":\"http\",\"effect\":\"keyed\",\"key_header\":\"K\","
+    "\"key_ttl_ms\":60000,\"attempts\":2," REQUEST "},"
+    "{\"name\":\"look\",\"kind\":\"http\",\"effect\":\"lookup\",\"visible_within_ms\":10,"
+    "\"attempts\":2,\"reconcile\":{\"request\":{\"method\":\"GET\",\"url\":\"http://h/\"},"
+    "\"done_when\":\"/a\",\"absent_when_empty\":\"/b\"}," REQUEST "}],"
+    "\"result\":{\"text\":\"{/task/effect_id} n={/args/n}\","
+    "\"structured\":{\"s\":{\"$from\":\"/state/keyed\"}},"
+    "\"links\":[\"http://h/x/report.pdf?a\"]}}";
+
+static struct tool *tool;
+static struct claimed_task task;
+static struct run *run;
+
+static void set_up(void)
+{
+	char path[] = "/tmp/hf-run-keys-XXXXXX";
+	int fd = mkstemp(path);
+	static const char line[] =
+	    "1 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
+	cr_assert_eq(write(fd, line, sizeof line - 1), (ssize_t)sizeof line - 1);
+	close(fd);
+	struct hf_err err = {};
+	cr_assert_eq(keyring_load(path, &keyring, &err), HF_OK, "%s", err.text);
+	unlink(path);
+	cr_assert_eq(tool_new(slice_of(TOOL), nullptr, &tool, &err), HF_OK, "%s", err.text);
+	log_init(LOG_ERROR + 1, "test");
+	loop = ev_default_loop(0);
+	task = (struct claimed_task){ .attempt = 1,
+				      .now_ms = 1'000'000,
+				      .deadline_ms = 1'600'000,
+				      .first_try_ms = 1'000'000,
+				      .issuer = slice_of("dev"),
+				      .subject = slice_of("s"),
+				      .tenant = slice_of("default"),
+				      .effect_id = slice_of("e-1"),
+				      .arguments = slice_of(" {\"n\": 7} "),
+				      .key_version = 1 };
+	memset(&store, 0, sizeof store);
+	memset(&phase, 0, sizeof phase);
+	ended = 0;
+}
+
+static void tear_down(void)
+{
+	keyring_free(keyring);
+	tool_free(tool);
+	ev_loop_destroy(loop);
+}
+
+static void turn(void)
+{
+	ev_run(loop, EVRUN_NOWAIT);
+}
+
+static void wait_ms(int64_t ms)
+{
+	for (int64_t until = clock_boot_ms() + ms; clock_boot_ms() < until;) {
+		turn();
+		usleep(1'000);
+	}
+}
+
+static void begin(void)
+{
+	run = run_start(nullptr, tool, "/folder", &task);
+	turn();
+}
+
+static void expect_phase(const char *name)
+{
+	cr_assert(phase.run, "phase %s does not run; write: %s", name, store.what);
+	cr_assert_str_eq(phase.name, name);
+}
+
+static void expect_write(const char *want)
+{
+	cr_assert(strncmp(store.what, want, strlen(want)) == 0, "\nhave %s\nwant %s", store.what,
+		  want);
+}
+
+static void expect_inside(const char *want)
+{
+	cr_assert(strstr(store.what, want), "\nhave %s\nwant %s", store.what, want);
+}
+
+static void answer_with(enum hf_code code, enum fence fence, bool cancelled, struct slice adopted)
+{
+	cr_assert(store.what[0], "no write waits");
+	struct hf_err err = { .code = code };
+	store.what[0] = '\0';
+	if (store.step_done) {
+		typeof(store.step_done) done = store.step_done;
+		store.step_done = nullptr;
+		done(store.ctx, code, fence, cancelled, adopted, code == HF_OK ? nullptr : &err);
+	} else {
+		store.done(store.ctx, code, fence, code == HF_OK ? nullptr : &err);
+	}
+	turn();
+}
+
+static void answer(void)
+{
+	answer_with(HF_OK, FENCE_HELD, false, (struct slice){});
+}
+
+static void report(struct phase_result result)
+{
+	cr_assert(phase.run, "no phase runs");
+	struct run *reporting = phase.run;
+	phase.run = nullptr;
+	run_phase_done(reporting, &result);
+	turn();
+}
+
+static void report_done(const char *json)
+{
+	hf_cleanup(buf) struct buf state = {};
+	value_from_json(slice_of(json), &state);
+	report((struct phase_result){
+	    .outcome = PHASE_DONE, .state = buf_slice(&state), .answer = "200 OK" });
+}
+
+static void expect_end(void)
+{
+	cr_assert_eq(ended, 1);
+	cr_assert_str_eq(store.what, "");
+	cr_assert_null(phase.run);
+}
+
+/* Brings the run to its keyed phase, freshly advanced. */
+static void to_keyed(void)
+{
+	begin();
+	report_done("{}");
+	answer();
+	expect_phase("keyed");
+}
+
+static struct claimed_step step_at(int number, struct buf *state, const char *json)
+{
+	value_from_json(slice_of(json), state);
+	return (struct claimed_step){ STEP_RECOVERY_POINT, step_place_recovery(number),
+				      slice_of("x"), buf_slice(state) };
+}
+
+/* Claims the task at phase `number` as one that was tried before; 0: not sent. */
+static void claimed_again(int number, int64_t sent_ms)
+{
+	task.phase = number;
+	task.first_try_ms = 900'000;
+	task.sent_ms = sent_ms;
+}
+
+/* --- tests --------------------------------------------------------------------------------------
+ */
+
+HF_TEST(run, each_phase_is_committed_before_the_next_and_the_last_with_the_outcome, .init = set_up,
+	.fini = tear_down)
+{
+	begin();
+	expect_phase("pure");
+	cr_assert(phase.first);
+	report_done("{\"p\":1}");
+	expect_write("step pure@65535 a1 {\"p\":1}");
+	cr_assert_eq(phase.starts, 1, "nothing starts before the commit is answered");
+	answer();
+	expect_phase("keyed");
+	cr_assert(phase.first);
+	report_done("{\"k\":12345678901234567890}");
+	expect_write("step keyed@131071 a1 key {\"k\":12345678901234567890}");
+	answer();
+	expect_phase("look");
+	report_done("[]");
+	expect_write("completed {\"content\":[{\"type\":\"text\",\"text\":\"e-1 n=7\"},"
+		     "{\"type\":\"resource_link\",\"uri\":\"http://h/x/report.pdf?a\","
+		     "\"name\":\"report.pdf\"}],"
+		     "\"structuredContent\":{\"s\":{\"k\":12345678901234567890}},\"isError\":false}"
+		     " |  | step look@196607 a1 key []");
+	answer();
+	expect_end();
+	cr_assert_lt(ended_due_ms, 0);
+}
+
+HF_TEST(run, what_stands_is_never_started_again, .init = set_up, .fini = tear_down)
+{
+	hf_cleanup(buf) struct buf a = {}, b = {}, c = {};
+	struct claimed_step steps[] = { step_at(0, &a, "{}"), step_at(1, &b, "{\"k\":1}"),
+					step_at(2, &c, "{}") };
+	task.steps = steps;
+	task.steps_count = 3;
+	claimed_again(3, 0);
+	begin();
+	expect_write("completed");
+	cr_assert_eq(phase.starts, 0);
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, a_foreign_recovery_point_past_the_claim_is_taken_over, .init = set_up,
+	.fini = tear_down)
+{
+	hf_cleanup(buf) struct buf a = {};
+	struct claimed_step steps[] = { step_at(0, &a, "{}") };
+	task.steps = steps;
+	task.steps_count = 1;
+	begin();
+	expect_phase("keyed");
+	cr_assert(!phase.first);
+	run_lose(run, true);
+	turn();
+	cr_assert_eq(phase.losses, 1);
+	report((struct phase_result){ .outcome = PHASE_LOST });
+	expect_end();
+}
+
+HF_TEST(run, an_adopted_state_replaces_ours, .init = set_up, .fini = tear_down)
+{
+	hf_cleanup(buf) struct buf theirs = {};
+	to_keyed();
+	report_done("{\"k\":\"ours\"}");
+	value_from_json(slice_of("{\"k\":\"theirs\"}"), &theirs);
+	answer_with(HF_OK, FENCE_ADOPTED, false, buf_slice(&theirs));
+	expect_phase("look");
+	cr_assert(!phase.first, "nobody knows what the other sent");
+	report_done("{}");
+	expect_inside("{\"s\":{\"k\":\"theirs\"}}");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, a_lost_fence_ends_it_without_another_write, .init = set_up, .fini = tear_down)
+{
+	begin();
+	report_done("{}");
+	answer_with(HF_OK, FENCE_LOST, false, (struct slice){});
+	expect_end();
+	cr_assert_eq(store.writes, 1);
+}
+
+HF_TEST(run, a_failed_attempt_is_spent_with_a_wait, .init = set_up, .fini = tear_down)
+{
+	begin();
+	report((struct phase_result){ .outcome = PHASE_RETRY, .text = "503" });
+	expect_write("retry pure: 503; attempt 2 of 2 in");
+	cr_assert_geq(store.delay_ms, 500);
+	cr_assert_leq(store.delay_ms, 1'000);
+	answer();
+	expect_end();
+	cr_assert_eq(ended_due_ms, store.delay_ms);
+}
+
+HF_TEST(run, retry_after_is_a_lower_bound, .init = set_up, .fini = tear_down)
+{
+	begin();
+	report((struct phase_result){ .outcome = PHASE_RETRY, .delay_ms = 2'000 });
+	cr_assert_geq(store.delay_ms, 2'500);
+	cr_assert_leq(store.delay_ms, 3'000);
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, spent_attempts_fail_what_has_no_effect, .init = set_up, .fini = tear_down)
+{
+	task.attempt = 2;
+	begin();
+	report((struct phase_result){ .outcome = PHASE_RETRY, .text = "503" });
+	expect_write("failed {\"code\":-32603,\"message\":\"pure: 503\",\"data\":"
+		     "{\"type\":\"attempts_exhausted\",\"phase\":\"pure\",\"executed\":\"no\"}}"
+		     " | pure: 503; no phase was done | -");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, spent_attempts_of_a_keyed_request_without_an_answer_are_unknown, .init = set_up,
+	.fini = tear_down)
+{
+	claimed_again(1, 950'000);
+	task.attempt = 2;
+	begin();
+	expect_phase("keyed");
+	/* This attempt did not leave, but an earlier one may have (V7). */
+	report((struct phase_result){ .outcome = PHASE_RETRY, .text = "refused" });
+	expect_write("unknown keyed: refused; may have happened");
+	answer();
+	expect_end();
+	cr_assert_lt(ended_due_ms, 0);
+}
+
+HF_TEST(run, spent_attempts_of_a_keyed_request_that_never_left_fail, .init = set_up,
+	.fini = tear_down)
+{
+	claimed_again(1, 0);
+	task.attempt = 2;
+	begin();
+	report((struct phase_result){ .outcome = PHASE_RETRY, .text = "refused" });
+	expect_write("failed");
+	expect_inside("\"executed\":\"no\"");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, spent_attempts_of_a_lookup_are_read_back_first, .init = set_up, .fini = tear_down)
+{
+	static const bool happened[] = { true, false };
+	for (size_t i = 0; i < countof(happened); i++) {
+		claimed_again(2, 0);
+		task.attempt = 2;
+		ended = 0;
+		hf_cleanup(buf) struct buf a = {}, b = {};
+		struct claimed_step steps[] = { step_at(0, &a, "{}"), step_at(1, &b, "{}") };
+		task.steps = steps;
+		task.steps_count = 2;
+		begin();
+		expect_phase("look");
+		cr_assert(!phase.settling);
+		report((struct phase_result){ .outcome = PHASE_RETRY,
+					      .text = "no answer",
+					      .delay_ms = 1,
+					      .maybe_sent = true });
+		cr_assert_str_eq(store.what, "");
+		wait_ms(1'100);
+		expect_phase("look");
+		cr_assert(phase.settling);
+		if (happened[i]) {
+			report_done("{}");
+			expect_write("completed");
+		} else {
+			report(
+			    (struct phase_result){ .outcome = PHASE_CANCELLED, .text = "absent" });
+			expect_write("failed");
+			expect_inside("\"type\":\"attempts_exhausted\",\"phase\":\"look\"");
+			/* The keyed phase before has its recovery point. */
+			expect_inside("\"executed\":\"yes\"");
+		}
+		answer();
+		expect_end();
+	}
+}
+
+HF_TEST(run, a_crash_spends_no_attempt_and_its_wait_grows_to_a_limit, .init = set_up,
+	.fini = tear_down)
+{
+	for (int crashes = 0; crashes < 3; crashes++) {
+		task.crashes = crashes;
+		ended = 0;
+		begin();
+		report((struct phase_result){ .outcome = PHASE_CRASHED, .text = "signal 6" });
+		if (crashes < 2) {
+			expect_write("crash pure: signal 6");
+			cr_assert_leq(store.delay_ms, 1'000 << crashes);
+		} else {
+			expect_write("failed");
+			expect_inside("worker died, 3 times in all: signal 6");
+			expect_inside("\"executed\":\"no\"");
+		}
+		answer();
+		expect_end();
+	}
+	task.crashes = 3;
+	ended = 0;
+	phase.starts = 0;
+	begin();
+	expect_write("failed");
+	cr_assert_eq(phase.starts, 0);
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, a_tools_own_error_completes, .init = set_up, .fini = tear_down)
+{
+	begin();
+	report((struct phase_result){ .outcome = PHASE_TOOL_ERROR, .text = "no data\x01 \xff" });
+	expect_write("completed {\"content\":[{\"type\":\"text\",\"text\":\"no data? ?\"}],"
+		     "\"structuredContent\":{\"type\":\"tool_error\",\"phase\":\"pure\","
+		     "\"executed\":\"no\"},\"isError\":true} | ");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, a_refusal_says_what_may_have_been_executed, .init = set_up, .fini = tear_down)
+{
+	static const bool maybe[] = { false, true };
+	for (size_t i = 0; i < countof(maybe); i++) {
+		ended = 0;
+		to_keyed();
+		report((struct phase_result){
+		    .outcome = PHASE_FAILED, .text = "422", .maybe_executed = maybe[i] });
+		expect_write("failed");
+		expect_inside(maybe[i] ? "\"executed\":\"maybe\"" : "\"executed\":\"no\"");
+		expect_inside("keyed: 422; done before: pure");
+		answer();
+		expect_end();
+	}
+}
+
+HF_TEST(run, a_cancel_stops_the_phase_and_says_what_ran, .init = set_up, .fini = tear_down)
+{
+	begin();
+	run_cancel(run);
+	turn();
+	run_cancel(run);
+	turn();
+	cr_assert_eq(phase.cancels, 1);
+	cr_assert_eq(phase.losses, 0);
+	report((struct phase_result){ .outcome = PHASE_CANCELLED });
+	expect_write("cancelled  | cancelled; no phase was done | -");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, a_cancel_during_the_commit_stops_before_the_next_phase, .init = set_up,
+	.fini = tear_down)
+{
+	begin();
+	report_done("{}");
+	answer_with(HF_OK, FENCE_HELD, true, (struct slice){});
+	expect_write("cancelled  | cancelled; done before: pure | -");
+	answer();
+	expect_end();
+	cr_assert_eq(phase.starts, 1);
+}
+
+HF_TEST(run, a_cancel_settles_what_may_have_been_sent, .init = set_up, .fini = tear_down)
+{
+	hf_cleanup(buf) struct buf a = {};
+	struct claimed_step steps[] = { step_at(0, &a, "{}") };
+	task.steps = steps;
+	task.steps_count = 1;
+	task.cancel = true;
+	claimed_again(1, 950'000);
+	begin();
+	expect_phase("keyed");
+	cr_assert(phase.settling);
+	cr_assert_eq(phase.cancels, 0);
+	report_done("{}");
+	expect_write("step keyed");
+	answer();
+	expect_write("cancelled  | cancelled; done before: pure, keyed | -");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, a_cancel_of_what_was_not_sent_is_at_once, .init = set_up, .fini = tear_down)
+{
+	task.cancel = true;
+	claimed_again(1, 0);
+	begin();
+	expect_write("cancelled");
+	answer();
+	expect_end();
+	cr_assert_eq(phase.starts, 0);
+}
+
+HF_TEST(run, settling_in_vain_ends_unknown, .init = set_up, .fini = tear_down)
+{
+	task.cancel = true;
+	claimed_again(1, 950'000);
+	tool->phases[1].backoff_first_ms = tool->phases[1].backoff_max_ms = 1;
+	begin();
+	for (int i = 0; i < 50 && phase.run; i++) {
+		report((struct phase_result){ .outcome = PHASE_RETRY, .maybe_sent = true });
+		for (int ms = 0; ms < 2'000 && !phase.run && !store.what[0]; ms++)
+			wait_ms(1);
+	}
+	cr_assert_gt(phase.starts, 2);
+	expect_write("unknown sent");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, a_cancel_after_the_last_phase_changes_nothing, .init = set_up, .fini = tear_down)
+{
+	hf_cleanup(buf) struct buf a = {}, b = {};
+	struct claimed_step steps[] = { step_at(0, &a, "{}"), step_at(1, &b, "{}") };
+	task.steps = steps;
+	task.steps_count = 2;
+	claimed_again(2, 0);
+	begin();
+	run_cancel(run);
+	turn();
+	report_done("{}");
+	expect_write("completed");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, a_worker_that_stops_hands_back_and_spends_nothing, .init = set_up, .fini = tear_down)
+{
+	/* Before the start, in mid-phase, and after a phase that was waited for. */
+	run = run_start(nullptr, tool, "/folder", &task);
+	run_hand_back(run);
+	turn();
+	expect_write("back handed back");
+	answer();
+	expect_end();
+	cr_assert_eq(phase.starts, 0);
+
+	ended = 0;
+	begin();
+	run_hand_back(run);
+	turn();
+	cr_assert_eq(phase.cancels, 1);
+	report((struct phase_result){ .outcome = PHASE_CANCELLED });
+	expect_write("back handed back");
+	answer();
+	expect_end();
+
+	ended = 0;
+	to_keyed();
+	run_hand_back(run);
+	turn();
+	cr_assert_eq(run_grace_ms(run), config.drain_ms);
+	report_done("{}");
+	expect_write("step keyed");
+	answer();
+	expect_write("back handed back");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, what_is_broken_off_at_the_end_is_handed_back_as_sent, .init = set_up,
+	.fini = tear_down)
+{
+	to_keyed();
+	run_abandon(run);
+	turn();
+	cr_assert_eq(phase.losses, 1);
+	report((struct phase_result){ .outcome = PHASE_LOST });
+	expect_write("back sent");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, a_lost_claim_is_forgotten_and_a_lost_lease_handed_back, .init = set_up,
+	.fini = tear_down)
+{
+	begin();
+	run_lose(run, true);
+	turn();
+	cr_assert_eq(phase.losses, 1);
+	report((struct phase_result){ .outcome = PHASE_LOST });
+	expect_end();
+	cr_assert_eq(store.writes, 0);
+
+	ended = 0;
+	begin();
+	run_lose(run, false);
+	turn();
+	report((struct phase_result){ .outcome = PHASE_LOST });
+	expect_write("back");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, a_passed_deadline_fails_it, .init = set_up, .fini = tear_down)
+{
+	task.deadline_ms = task.now_ms + 30;
+	begin();
+	expect_phase("pure");
+	cr_assert_leq(run_time_left_ms(run), 30);
+	wait_ms(60);
+	cr_assert_eq(phase.cancels, 1);
+	report((struct phase_result){ .outcome = PHASE_CANCELLED });
+	expect_write("failed");
+	expect_inside("\"type\":\"deadline\"");
+	answer();
+	expect_end();
+}
+
+static int checkpoint_answers;
+static bool checkpoint_ok;
+
+static void on_checkpoint(void *, bool ok)
+{
+	checkpoint_answers++;
+	checkpoint_ok = ok;
+}
+
+HF_TEST(run, the_first_checkpoint_of_a_name_wins, .init = set_up, .fini = tear_down)
+{
+	struct slice value;
+	checkpoint_answers = 0;
+	struct claimed_step steps[] = { { STEP_CHECKPOINT, step_place_checkpoint(0, 4),
+					  slice_of("old"), slice_of("\x01") } };
+	task.steps = steps;
+	task.steps_count = 1;
+	begin();
+	cr_assert(run_recall(run, slice_of("old"), &value));
+	cr_assert(slice_is(value, "\x01"));
+	run_checkpoint(run, slice_of("old"), slice_of("\x02"), on_checkpoint, nullptr);
+	cr_assert_eq(checkpoint_answers, 0, "never from inside");
+	turn();
+	cr_assert_eq(checkpoint_answers, 1);
+	cr_assert(checkpoint_ok);
+	cr_assert_eq(store.writes, 0);
+
+	cr_assert(!run_recall(run, slice_of("new"), &value));
+	run_checkpoint(run, slice_of("new"), slice_of("\x03"), on_checkpoint, nullptr);
+	expect_write("check new@5 a1 3");
+	answer();
+	cr_assert_eq(checkpoint_answers, 2);
+	cr_assert(run_recall(run, slice_of("new"), &value));
+	cr_assert(slice_is(value, "\x03"));
+	report_done("{}");
+	answer();
+	cr_assert(!run_recall(run, slice_of("new"), &value), "a checkpoint is its phase's own");
+	run_lose(run, true);
+	turn();
+	report((struct phase_result){ .outcome = PHASE_LOST });
+}
+
+HF_TEST(run, an_answer_after_the_phase_is_waited_for_and_not_told, .init = set_up,
+	.fini = tear_down)
+{
+	checkpoint_answers = 0;
+	begin();
+	run_checkpoint(run, slice_of("c"), slice_of("\x01"), on_checkpoint, nullptr);
+	report((struct phase_result){ .outcome = PHASE_CRASHED, .text = "signal 9" });
+	expect_write("check c");
+	answer();
+	cr_assert_eq(checkpoint_answers, 0);
+	expect_write("crash");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, a_fenced_checkpoint_stops_the_phase, .init = set_up, .fini = tear_down)
+{
+	begin();
+	checkpoint_ok = true;
+	run_checkpoint(run, slice_of("c"), slice_of("\x01"), on_checkpoint, nullptr);
+	answer_with(HF_OK, FENCE_LOST, false, (struct slice){});
+	cr_assert(!checkpoint_ok);
+	cr_assert_eq(phase.losses, 1);
+	report((struct phase_result){ .outcome = PHASE_LOST });
+	expect_end();
+	cr_assert_eq(store.writes, 1);
+}
+
+HF_TEST(run, a_checkpoint_without_a_plain_name_fails_the_task, .init = set_up, .fini = tear_down)
+{
+	static const char *const names[] = { "", "a\x01", "\xff" };
+	for (size_t i = 0; i < countof(names); i++) {
+		ended = 0;
+		begin();
+		run_checkpoint(run, slice_of(names[i]), slice_of("\x01"), on_checkpoint, nullptr);
+		turn();
+		report((struct phase_result){ .outcome = PHASE_LOST });
+		expect_write("failed");
+		expect_inside("the name of a checkpoint");
+		answer();
+		expect_end();
+	}
+}
+
+HF_TEST(run, a_state_without_a_json_form_fails_the_task, .init = set_up, .fini = tear_down)
+{
+	begin();
+	report((struct phase_result){ .outcome = PHASE_DONE, .state = { "\xc4\x01x", 3 } });
+	expect_write("failed");
+	expect_inside("its state cannot be kept");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, a_refused_write_is_tried_again_or_given_up, .init = set_up, .fini = tear_down)
+{
+	begin();
+	report_done("{}");
+	answer_with(HF_LIMIT, FENCE_HELD, false, (struct slice){});
+	cr_assert_str_eq(store.what, "");
+	wait_ms(1'100);
+	expect_write("step pure");
+	answer_with(HF_INVALID, FENCE_HELD, false, (struct slice){});
+	wait_ms(1'100);
+	expect_write("crash sent the store refused a write");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, keys_are_of_the_place_and_the_call, .init = set_up, .fini = tear_down)
+{
+	char again[DERIVED_KEY_LEN + 1], second[DERIVED_KEY_LEN + 1];
+	to_keyed();
+	cr_assert_eq(strlen(run_key(run)), DERIVED_KEY_LEN);
+	cr_assert_eq(run_derive(run, 0, again, nullptr), HF_OK);
+	cr_assert_eq(run_derive(run, 1, second, nullptr), HF_OK);
+	cr_assert_str_eq(run_key(run), again);
+	cr_assert_str_neq(run_key(run), second);
+	cr_assert(slice_is(run_scope(run)->args, "{\"n\": 7,\"effect_id\":\"e-1\"}"));
+	cr_assert(slice_is(run_states_json(run), "{\"pure\":{}}"));
+	run_lose(run, true);
+	turn();
+	report((struct phase_result){ .outcome = PHASE_LOST });
+}
+
+HF_TEST(run, a_task_whose_key_is_not_here_goes_to_another_worker, .init = set_up, .fini = tear_down)
+{
+	task.key_version = 9;
+	begin();
+	expect_phase("pure"); /* needs none */
+	report_done("{}");
+	answer();
+	expect_write("again this worker has no key");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, progress_is_told_once_and_of_the_whole_task, .init = set_up, .fini = tear_down)
+{
+	struct beat_task told;
+	begin();
+	cr_assert(run_progress_take(run, &told));
+	cr_assert(slice_is(told.message, "pure"));
+	cr_assert(!run_progress_take(run, &told));
+	run_progress(run, 0.5, slice_of("chart 1\x02 of 2"));
+	cr_assert(run_progress_take(run, &told));
+	cr_assert(slice_is(told.message, "pure: chart 1? of 2"));
+	cr_assert(told.progress > 0.16 && told.progress < 0.17, "three phases of equal weight");
+	run_progress(run, 0.0 / 0.0, slice_of(""));
+	cr_assert(run_progress_take(run, &told));
+	cr_assert(told.progress >= 0 && told.progress < 0.01);
+	run_lose(run, true);
+	turn();
+	report((struct phase_result){ .outcome = PHASE_LOST });
+}
+
+HF_TEST(run, arguments_that_do_not_read_back_fail_the_task, .init = set_up, .fini = tear_down)
+{
+	task.arguments = slice_of("[");
+	begin();
+	expect_write("failed");
+	expect_inside("\"type\":\"corrupt\"");
+	answer();
+	expect_end();
+}

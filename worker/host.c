@@ -1,0 +1,789 @@
+/* host.c - the pool and the life of one tool process.
+ *
+ *   starting ──"ready"──▶ ready ⇄ (idle │ used) ──▶ ending ──reaped, group empty──▶ gone
+ *
+ * Ending begins with host_kill or with the process's own exit once its user lets go; from then on
+ * the sweep, a short timer, kills whatever is left of the group and whatever moved out of it until
+ * nothing is. Those who move out (setsid) become children of this process as soon as their parent
+ * dies, since it is the subreaper: a child of ours that is in no host's session is such a one.
+ * Callbacks call the user last, because the user may give the host back from there. */
+#include "worker/host.h"
+
+#include <errno.h>
+#include <ev.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base.h"
+#include "runtime/clock.h"
+#include "runtime/log.h"
+#include "worker/rundir.h"
+#include "worker/spawn.h"
+#include "worker/text.h"
+
+constexpr size_t READ_BYTES = 64 << 10;       /* of one read */
+constexpr size_t BUFFER_KEPT_BYTES = 1 << 20; /* a larger input buffer is freed when empty */
+constexpr size_t LOG_READ_BYTES = 16 << 10;
+constexpr int LOG_READS_MAX = 16;    /* of one drain */
+constexpr double LOG_PAUSE_S = 0.01; /* between two reads of a talkative tool */
+constexpr double SWEEP_S = 0.005;    /* between two looks at what is ending */
+constexpr int64_t SWEEP_WARN_MS = 5'000;
+static const char white_space[] = " \t\r\n";
+constexpr int64_t CLOSE_MS = 2'000; /* host_pool_close waits so long */
+
+struct host {
+	struct host_pool *pool;
+	struct host *next;
+	/* a copy of the spec; `command` resolved */
+	char *tool, *version, *folder, *program;
+	char **argv, **env_names;
+
+	pid_t pid;
+	int socket, log_pipe; /* -1: closed */
+	char *place;          /* working directory */
+	ev_io readable, writable, log_readable;
+	ev_timer log_pause, idle_timer;
+	ev_child child;
+	bool ready, closed, exited, ending, gone, garbage;
+	int status, tasks;
+	int64_t ending_ms; /* since when */
+	struct hf_err fault;
+	struct buf in, out, log;
+	size_t in_at; /* bytes of `in` that were taken */
+	size_t log_bytes;
+	char exit_text[64];
+
+	void (*on_change)(void *ctx); /* nullptr: idle, or without a user */
+	void *ctx;
+};
+
+struct host_pool {
+	struct ev_loop *loop;
+	struct rundir *rundir;
+	struct host *hosts; /* all, the gone ones of a user too */
+	size_t count;       /* not gone */
+	int number;
+	int64_t grace_ms;
+	ev_timer sweep;
+};
+
+static void sweep_start(struct host_pool *pool)
+{
+	if (!ev_is_active(&pool->sweep))
+		ev_timer_again(pool->loop, &pool->sweep);
+}
+
+static void tell_user(struct host *host)
+{
+	if (host->on_change)
+		host->on_change(host->ctx);
+}
+
+/* --- environment --------------------------------------------------------------------- */
+
+/* Only what is named here: a tool never inherits this process's environment. */
+static char **make_environment(const struct host *host)
+{
+	size_t room = 8 + spawn_count(host->env_names);
+	char **env = hf_alloc(room * sizeof *env);
+	size_t count = 0;
+	env[count++] = hf_format("PATH=%s", SPAWN_PATH);
+	env[count++] = hf_format("HOME=%s", host->place);
+	env[count++] = hf_format("TMPDIR=%s", host->place);
+	env[count++] = hf_strdup("LANG=C.UTF-8");
+	env[count++] = hf_format("HOLDFAST_TOOL_DIR=%s", host->folder);
+	env[count++] = hf_format("%s=%s", rundir_variable, rundir_path(host->pool->rundir));
+	for (size_t i = 0; host->env_names[i]; i++) {
+		const char *value = getenv(host->env_names[i]);
+		if (value)
+			env[count++] = hf_format("%s=%s", host->env_names[i], value);
+	}
+	hf_assert(count < room);
+	return env;
+}
+
+/* --- the end of a host ------------------------------------------------------------------------ */
+
+static void close_pipes(struct host *host)
+{
+	struct ev_loop *loop = host->pool->loop;
+	ev_io_stop(loop, &host->readable);
+	ev_io_stop(loop, &host->writable);
+	ev_io_stop(loop, &host->log_readable);
+	ev_timer_stop(loop, &host->log_pause);
+	if (host->socket >= 0)
+		close(host->socket);
+	if (host->log_pipe >= 0)
+		close(host->log_pipe);
+	host->socket = host->log_pipe = -1;
+}
+
+static void host_free(struct host *host)
+{
+	struct host **slot = &host->pool->hosts;
+	while (*slot != host)
+		slot = &(*slot)->next;
+	*slot = host->next;
+	ev_timer_stop(host->pool->loop, &host->idle_timer);
+	ev_child_stop(host->pool->loop, &host->child);
+	close_pipes(host);
+	free(host->tool);
+	free(host->version);
+	free(host->folder);
+	free(host->program);
+	free(host->place);
+	spawn_free(host->argv);
+	spawn_free(host->env_names);
+	buf_deinit(&host->in);
+	buf_deinit(&host->out);
+	buf_deinit(&host->log);
+	free(host);
+}
+
+void host_kill(struct host *host)
+{
+	if (host->gone)
+		return;
+	if (!host->ending) {
+		host->ending = true;
+		host->ending_ms = clock_boot_ms();
+		ev_timer_stop(host->pool->loop, &host->idle_timer);
+	}
+	/* Right after the fork it is not yet in a group of its own. Once it is reaped its number is
+	 * only ever used as that of the group. */
+	kill(-host->pid, SIGKILL);
+	if (!host->exited)
+		kill(host->pid, SIGKILL);
+	sweep_start(host->pool);
+}
+
+static struct host *host_by_pid(const struct host_pool *pool, pid_t pid)
+{
+	struct host *host = pool->hosts;
+	while (host && (host->gone || host->pid != pid))
+		host = host->next;
+	return host;
+}
+
+/* A child of this process that a tool left behind is killed; true if `pid` is one. */
+static bool kill_stranger(const struct host_pool *pool, pid_t pid)
+{
+	if (host_by_pid(pool, pid))
+		return false;
+	const struct host *host = host_by_pid(pool, getsid(pid));
+	if (host && !host->ending)
+		return false;
+	kill(pid, SIGKILL);
+	return true;
+}
+
+/* How many are left that left their host's group. Without the kernel's list of children (an
+ * option that all distributions set) only groups are looked at. */
+static size_t kill_strangers(const struct host_pool *pool)
+{
+	char name[64];
+	snprintf(name, sizeof name, "/proc/self/task/%d/children", (int)getpid());
+	FILE *file = fopen(name, "re");
+	size_t found = 0;
+	for (int pid; file && fscanf(file, "%d", &pid) == 1;)
+		found += kill_stranger(pool, pid);
+	if (file)
+		fclose(file);
+	return found;
+}
+
+static bool group_is_empty(const struct host *host)
+{
+	return host->exited && kill(-host->pid, SIGKILL) < 0 && errno == ESRCH;
+}
+
+static void host_went(struct host *host)
+{
+	host->gone = true;
+	hf_assert(host->pool->count > 0);
+	host->pool->count--;
+	close_pipes(host);
+	rundir_remove(host->place);
+	if (host->on_change)
+		host->on_change(host->ctx);
+	else
+		host_free(host);
+}
+
+static struct host *first_ending(const struct host_pool *pool, bool empty)
+{
+	for (struct host *host = pool->hosts; host; host = host->next) {
+		if (host->ending && !host->gone && (!empty || group_is_empty(host)))
+			return host;
+	}
+	return nullptr;
+}
+
+static void warn_slow(const struct host_pool *pool)
+{
+	for (struct host *host = pool->hosts; host; host = host->next) {
+		if (!host->ending || host->gone ||
+		    clock_boot_ms() - host->ending_ms < SWEEP_WARN_MS)
+			continue;
+		host->ending_ms = clock_boot_ms();
+		log_warn("a killed tool process does not end", "tool", host->tool, "pid",
+			 LOG_INT(host->pid), nullptr);
+	}
+}
+
+static void on_sweep(struct ev_loop *, ev_timer *timer, int)
+{
+	struct host_pool *pool = container_of(timer, struct host_pool, sweep);
+	/* The dead ones' own children become ours one generation at a time. */
+	if (kill_strangers(pool) == 0) {
+		for (struct host *host; (host = first_ending(pool, true));)
+			host_went(host);
+	}
+	warn_slow(pool);
+	if (!first_ending(pool, false))
+		ev_timer_stop(pool->loop, &pool->sweep);
+}
+
+static void on_child(struct ev_loop *loop, ev_child *child, int)
+{
+	struct host *host = container_of(child, struct host, child);
+	ev_child_stop(loop, child);
+	host->exited = true;
+	host->status = child->rstatus;
+	if (!host->on_change)
+		host_kill(host);
+	tell_user(host);
+}
+
+/* --- the log ---------------------------------------------------------------------------------- */
+
+/* Reads once and keeps the tail; false when there is nothing more for now. */
+static bool log_read(struct host *host)
+{
+	if (host->log_pipe < 0)
+		return false;
+	void *room = buf_reserve(&host->log, LOG_READ_BYTES);
+	hf_assert(room);
+	ssize_t got = read(host->log_pipe, room, LOG_READ_BYTES);
+	if (got < 0)
+		return false;
+	if (got == 0) {
+		ev_io_stop(host->pool->loop, &host->log_readable);
+		return false;
+	}
+	buf_grew(&host->log, (size_t)got);
+	host->log_bytes += (size_t)got;
+	if (host->log.len > HOST_LOG_BYTES)
+		buf_consume(&host->log, host->log.len - HOST_LOG_BYTES);
+	return true;
+}
+
+static void on_log_readable(struct ev_loop *loop, ev_io *io, int)
+{
+	struct host *host = container_of(io, struct host, log_readable);
+	log_read(host);
+	/* A flood is slowed down by a full pipe, and never costs more than this. */
+	if (host->log_bytes > HOST_LOG_FREE_BYTES && ev_is_active(io)) {
+		ev_io_stop(loop, io);
+		ev_timer_set(&host->log_pause, LOG_PAUSE_S, 0.);
+		ev_timer_start(loop, &host->log_pause);
+	}
+}
+
+static void on_log_pause(struct ev_loop *loop, ev_timer *timer, int)
+{
+	struct host *host = container_of(timer, struct host, log_pause);
+	ev_io_start(loop, &host->log_readable);
+}
+
+void host_log(struct host *host, struct buf *text)
+{
+	for (int i = 0; i < LOG_READS_MAX && log_read(host); i++)
+		continue;
+	struct slice tail = buf_slice(&host->log);
+	/* It may start in the middle of a character. */
+	for (; tail.len && ((unsigned char)*tail.data & 0xc0) == 0x80; tail.data++)
+		tail.len--;
+	for (; tail.len && strchr(white_space, tail.data[tail.len - 1]);)
+		tail.len--;
+	for (; tail.len && strchr(white_space, *tail.data); tail.data++)
+		tail.len--;
+	text_clean(tail, HOST_LOG_BYTES, text);
+}
+
+/* --- frames ----------------------------------------------------------------------------------- */
+
+static void send_some(struct host *host)
+{
+	while (host->ready && host->socket >= 0 && host->out.len) {
+		ssize_t sent =
+		    send(host->socket, host->out.data, host->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (sent < 0 && errno == EAGAIN) {
+			ev_io_start(host->pool->loop, &host->writable);
+			return;
+		}
+		if (sent < 0 && errno == EINTR)
+			continue;
+		/* A lost pipe: what is there to be read says the rest. */
+		buf_consume(&host->out, sent < 0 ? host->out.len : (size_t)sent);
+	}
+	ev_io_stop(host->pool->loop, &host->writable);
+	if (host->out.room > BUFFER_KEPT_BYTES && host->out.len == 0)
+		buf_deinit(&host->out);
+}
+
+static void on_writable(struct ev_loop *, ev_io *io, int)
+{
+	struct host *host = container_of(io, struct host, writable);
+	send_some(host);
+	if (!host_sending(host))
+		tell_user(host);
+}
+
+void host_send(struct host *host, const struct buf *frame)
+{
+	hf_assert(host->on_change);
+	hf_assert(frame->len > FRAME_HEAD_BYTES);
+	buf_add(&host->out, frame->data, frame->len);
+	send_some(host);
+}
+
+bool host_sending(const struct host *host)
+{
+	return host->ready && host->out.len > 0;
+}
+
+static struct slice unread(const struct host *host)
+{
+	struct slice all = buf_slice(&host->in);
+	return (struct slice){ all.data + host->in_at, all.len - host->in_at };
+}
+
+/* Reads once; false when nothing came. */
+static bool input_read(struct host *host)
+{
+	if (host->socket < 0 || host->closed)
+		return false;
+	if (host->in_at) {
+		buf_consume(&host->in, host->in_at);
+		host->in_at = 0;
+	}
+	if (host->in.len == 0 && host->in.room > BUFFER_KEPT_BYTES)
+		buf_deinit(&host->in);
+	void *room = buf_reserve(&host->in, READ_BYTES);
+	hf_assert(room);
+	ssize_t got = recv(host->socket, room, READ_BYTES, MSG_DONTWAIT);
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	if (got <= 0) {
+		host->closed = true;
+		ev_io_stop(host->pool->loop, &host->readable);
+		return false;
+	}
+	buf_grew(&host->in, (size_t)got);
+	return true;
+}
+
+static void find_garbage(struct host *host)
+{
+	host->garbage = true;
+	ev_io_stop(host->pool->loop, &host->readable);
+}
+
+/* The first frame of a process. */
+static void take_ready(struct host *host)
+{
+	struct frame frame;
+	size_t used;
+	enum frame_next next = frame_next(unread(host), &frame, &used, &host->fault);
+	if (next == FRAME_PART)
+		return;
+	int64_t protocol = 0;
+	if (next == FRAME_BAD) {
+		find_garbage(host);
+		return;
+	}
+	if (!slice_is(frame.type, "ready") || !frame_get_int(&frame, "protocol", &protocol) ||
+	    protocol != HOST_PROTOCOL) {
+		(void)hf_fail(&host->fault, HF_CORRUPT,
+			      "its first frame is not \"ready\" with protocol %lld",
+			      (long long)HOST_PROTOCOL);
+		find_garbage(host);
+		return;
+	}
+	host->in_at += used;
+	host->ready = true;
+	send_some(host);
+}
+
+static void on_readable(struct ev_loop *loop, ev_io *io, int)
+{
+	struct host *host = container_of(io, struct host, readable);
+	/* A user that takes no frames now is not to be waited for in the memory of this process. */
+	if (host->on_change && host->ready &&
+	    unread(host).len > FRAME_BYTES_MAX + FRAME_HEAD_BYTES) {
+		ev_io_stop(loop, io);
+		return;
+	}
+	input_read(host);
+	if (!host->ready && !host->garbage)
+		take_ready(host);
+	bool speaks = host->ready && unread(host).len > 0;
+	if (!host->on_change && (host->garbage || host->closed || speaks))
+		host_kill(host);
+	tell_user(host);
+}
+
+enum host_read host_read(struct host *host, struct frame *frame, struct hf_err *err)
+{
+	hf_assert(host->on_change);
+	while (!host->garbage && host->ready) {
+		size_t used;
+		enum frame_next next = frame_next(unread(host), frame, &used, &host->fault);
+		if (next == FRAME_WHOLE) {
+			/* The next one waits in the kernel until it is asked for. */
+			ev_io_stop(host->pool->loop, &host->readable);
+			host->in_at += used;
+			return HOST_FRAME;
+		}
+		if (next == FRAME_BAD)
+			find_garbage(host);
+		else if (!host->exited || !input_read(host))
+			break;
+	}
+	if (host->garbage) {
+		*err = host->fault;
+		return HOST_GARBAGE;
+	}
+	if (host->closed)
+		return HOST_CLOSED;
+	if (host->socket >= 0)
+		ev_io_start(host->pool->loop, &host->readable);
+	return HOST_WAIT;
+}
+
+int host_run(const struct host *host)
+{
+	return host->tasks;
+}
+
+bool host_ready(const struct host *host)
+{
+	return host->ready;
+}
+
+bool host_exited(const struct host *host, int *status)
+{
+	if (host->exited)
+		*status = host->status;
+	return host->exited;
+}
+
+bool host_gone(const struct host *host)
+{
+	return host->gone;
+}
+
+const char *host_exit_text(struct host *host)
+{
+	int status = host->status;
+	if (!host->exited)
+		snprintf(host->exit_text, sizeof host->exit_text, "running");
+	else if (WIFSIGNALED(status))
+		snprintf(host->exit_text, sizeof host->exit_text, "signal %d (%s)",
+			 WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else
+		snprintf(host->exit_text, sizeof host->exit_text, "exit %d", WEXITSTATUS(status));
+	return host->exit_text;
+}
+
+/* --- the pool --------------------------------------------------------------------------------- */
+
+static void on_idle_timer(struct ev_loop *, ev_timer *timer, int)
+{
+	host_kill(container_of(timer, struct host, idle_timer));
+}
+
+static void start_watchers(struct host *host)
+{
+	struct ev_loop *loop = host->pool->loop;
+	ev_io_init(&host->readable, on_readable, host->socket, EV_READ);
+	ev_io_init(&host->writable, on_writable, host->socket, EV_WRITE);
+	ev_io_init(&host->log_readable, on_log_readable, host->log_pipe, EV_READ);
+	ev_timer_init(&host->log_pause, on_log_pause, LOG_PAUSE_S, 0.);
+	ev_timer_init(&host->idle_timer, on_idle_timer, (double)HOST_IDLE_MS / 1000., 0.);
+	ev_child_init(&host->child, on_child, host->pid, 0);
+	ev_io_start(loop, &host->readable);
+	ev_io_start(loop, &host->log_readable);
+	ev_child_start(loop, &host->child);
+}
+
+static void close_pair(int pair[static 2])
+{
+	for (int i = 0; i < 2; i++) {
+		if (pair[i] >= 0)
+			close(pair[i]);
+		pair[i] = -1;
+	}
+}
+
+static enum hf_code open_pipes(int frames[static 2], int log[static 2], struct hf_err *err)
+{
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, frames) < 0)
+		return hf_fail(err, HF_SYSTEM, "socketpair: %s", strerror(errno));
+	if (pipe2(log, O_CLOEXEC) < 0)
+		return hf_fail(err, HF_SYSTEM, "pipe: %s", strerror(errno));
+	/* Our ends only: the tool's own are what it expects, blocking. */
+	fcntl(frames[0], F_SETFL, O_NONBLOCK);
+	fcntl(log[0], F_SETFL, O_NONBLOCK);
+	return HF_OK;
+}
+
+static enum hf_code start_process(struct host *host, struct hf_err *err)
+{
+	int frames[2] = { -1, -1 }, log[2] = { -1, -1 };
+	enum hf_code code = open_pipes(frames, log, err);
+	if (code == HF_OK)
+		code = rundir_add(host->pool->rundir, ++host->pool->number, &host->place, err);
+	if (code == HF_OK) {
+		char **env = make_environment(host);
+		struct spawn spawn = { host->program, host->argv, env,
+				       host->place,   frames[1],  log[1] };
+		code = spawn_process(&spawn, &host->pid, err);
+		spawn_free(env);
+	}
+	if (code == HF_OK) {
+		host->socket = frames[0];
+		host->log_pipe = log[0];
+		frames[0] = log[0] = -1;
+	} else if (host->place) {
+		rundir_remove(host->place);
+	}
+	close_pair(frames);
+	close_pair(log);
+	return code;
+}
+
+static enum hf_code host_start(struct host_pool *pool, const struct host_spec *spec,
+			       struct host **out, struct hf_err *err)
+{
+	if (pool->count >= HOST_COUNT_MAX)
+		return hf_fail(err, HF_LIMIT, "%zu tool processes run already", pool->count);
+	char *folder = realpath(spec->folder, nullptr);
+	if (!folder)
+		return hf_fail(err, HF_MISSING, "%s: %s", spec->folder, strerror(errno));
+	struct host *host = hf_alloc(sizeof *host);
+	*host = (struct host){
+		.pool = pool,
+		.next = pool->hosts,
+		.tool = hf_strdup(spec->tool),
+		.version = hf_strdup(spec->version),
+		.folder = folder,
+		.argv = spawn_resolve(folder, spec->command),
+		.env_names = spawn_copy(spec->env),
+		.socket = -1,
+		.log_pipe = -1,
+	};
+	pool->hosts = host;
+	enum hf_code code = spawn_find(host->argv[0], &host->program, err);
+	if (code == HF_OK)
+		code = start_process(host, err);
+	if (code != HF_OK) {
+		host_free(host);
+		return code;
+	}
+	pool->count++;
+	start_watchers(host);
+	log_debug("tool process started", "tool", host->tool, "version", host->version, "pid",
+		  LOG_INT(host->pid), nullptr);
+	*out = host;
+	return HF_OK;
+}
+
+static bool host_fits(const struct host *host, const char *folder, char *const *argv,
+		      char *const *env)
+{
+	return !host->on_change && !host->ending && strcmp(host->folder, folder) == 0 &&
+	       spawn_same(host->argv, argv) && spawn_same(host->env_names, env);
+}
+
+/* Nothing was said since its last run: what it might have said belongs to nobody. */
+static bool is_quiet(const struct host *host)
+{
+	char byte;
+	return !host->exited && !host->closed && !host->garbage && unread(host).len == 0 &&
+	       host->out.len == 0 && recv(host->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+	       errno == EAGAIN;
+}
+
+static struct host *find_idle(struct host_pool *pool, const struct host_spec *spec, size_t *count)
+{
+	char *folder = realpath(spec->folder, nullptr);
+	if (!folder)
+		return nullptr;
+	char **argv = spawn_resolve(folder, spec->command);
+	struct host *found = nullptr;
+	for (struct host *host = pool->hosts; host; host = host->next) {
+		if (!host_fits(host, folder, argv, spec->env))
+			continue;
+		*count += 1;
+		if (host->ready && !is_quiet(host))
+			host_kill(host);
+		else if (!found || (host->ready && !found->ready))
+			found = host;
+	}
+	spawn_free(argv);
+	free(folder);
+	return found;
+}
+
+enum hf_code host_take(struct host_pool *pool, const struct host_spec *spec,
+		       void (*on_change)(void *ctx), void *ctx, struct host **out,
+		       struct hf_err *err)
+{
+	hf_assert(on_change);
+	hf_assert(spec->command && spec->command[0]);
+	size_t idle = 0;
+	struct host *host = find_idle(pool, spec, &idle);
+	if (!host)
+		hf_try(host_start(pool, spec, &host, err));
+	ev_timer_stop(pool->loop, &host->idle_timer);
+	host->on_change = on_change;
+	host->ctx = ctx;
+	host->tasks++;
+	host->log_bytes = 0;
+	if (host->tasks > 1)
+		buf_clear(&host->log);
+	*out = host;
+	return HF_OK;
+}
+
+static void wait_idle(struct host *host)
+{
+	ev_timer_set(&host->idle_timer, (double)HOST_IDLE_MS / 1000., 0.);
+	ev_timer_start(host->pool->loop, &host->idle_timer);
+	/* Whatever it says from here on is a fault. */
+	ev_io_start(host->pool->loop, &host->readable);
+}
+
+/* The replacement of a used-up process, ready before it is asked for. */
+static void start_ahead(const struct host *old)
+{
+	struct host_spec spec = { old->tool, old->version, old->folder, old->argv, old->env_names };
+	struct host *host;
+	struct hf_err err;
+	if (host_start(old->pool, &spec, &host, &err) == HF_OK)
+		wait_idle(host);
+	else
+		log_warn("no tool process was started ahead", "tool", old->tool, "error", err.text,
+			 nullptr);
+}
+
+void host_put(struct host *host)
+{
+	hf_assert(host->on_change);
+	host->on_change = nullptr;
+	if (host->gone) {
+		host_free(host);
+		return;
+	}
+	struct host_spec spec = { host->tool, host->version, host->folder, host->argv,
+				  host->env_names };
+	bool sound = !host->ending && host->ready && is_quiet(host) && rundir_clear(host->place);
+	/* Counted with itself: it has no user by now. */
+	size_t idle = 0;
+	if (sound)
+		find_idle(host->pool, &spec, &idle);
+	if (sound && host->tasks < HOST_TASKS_MAX && idle <= HOST_IDLE_MAX) {
+		wait_idle(host);
+		return;
+	}
+	host_kill(host);
+	if (sound && host->tasks >= HOST_TASKS_MAX)
+		start_ahead(host);
+}
+
+enum hf_code host_pool_open(struct ev_loop *loop, const char *state_dir, int64_t cancel_grace_ms,
+			    struct host_pool **out, struct hf_err *err)
+{
+	hf_assert(ev_is_default_loop(loop));
+	struct rundir *rundir;
+	hf_try(rundir_open(state_dir, &rundir, err));
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0) {
+		rundir_close(rundir);
+		return hf_fail(err, HF_SYSTEM, "no subreaper: %s", strerror(errno));
+	}
+	struct host_pool *pool = hf_alloc(sizeof *pool);
+	pool->loop = loop;
+	pool->rundir = rundir;
+	pool->grace_ms = cancel_grace_ms;
+	ev_timer_init(&pool->sweep, on_sweep, 0., SWEEP_S);
+	*out = pool;
+	return HF_OK;
+}
+
+void host_pool_kill(struct host_pool *pool)
+{
+	for (struct host *host = pool->hosts; host; host = host->next)
+		host_kill(host);
+}
+
+size_t host_pool_count(const struct host_pool *pool)
+{
+	return pool->count;
+}
+
+void host_pool_forget(struct host_pool *pool, const char *folder)
+{
+	char *whole = realpath(folder, nullptr);
+	for (struct host *host = pool->hosts; whole && host; host = host->next) {
+		if (!host->on_change && strcmp(host->folder, whole) == 0)
+			host_kill(host);
+	}
+	free(whole);
+}
+
+int64_t host_grace_ms(const struct host_pool *pool)
+{
+	return pool->grace_ms;
+}
+
+/* Reaps by hand, without the loop. */
+static void reap_rest(struct host_pool *pool)
+{
+	int status;
+	for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+		struct host *host = host_by_pid(pool, pid);
+		if (host)
+			host->exited = true;
+	}
+	if (kill_strangers(pool) > 0)
+		return;
+	for (struct host *host; (host = first_ending(pool, true));)
+		host_went(host);
+}
+
+void host_pool_close(struct host_pool *pool)
+{
+	host_pool_kill(pool);
+	int64_t end = clock_boot_ms() + CLOSE_MS;
+	while (pool->count && clock_boot_ms() < end) {
+		reap_rest(pool);
+		nanosleep(&(struct timespec){ .tv_nsec = 1'000'000 }, nullptr);
+	}
+	while (pool->hosts) {
+		hf_assert(!pool->hosts->on_change);
+		host_free(pool->hosts);
+	}
+	ev_timer_stop(pool->loop, &pool->sweep);
+	rundir_close(pool->rundir);
+	free(pool);
+}

@@ -1,0 +1,95 @@
+/* phase.h - what a phase kind is to run.c, and what run.c offers it. A kind's start ends by calling
+ * run_phase_done exactly once, later or from inside; it gets the derived key, it never makes one.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "runtime/slice.h"
+#include "runtime/store.h"
+#include "runtime/template.h"
+#include "runtime/tool.h"
+
+struct ev_loop;
+struct run;
+struct worker;
+
+enum phase_outcome {
+	PHASE_DONE,      /* `state` is the phase's state; commit the recovery point */
+	PHASE_COMMITTED, /* as DONE, but the phase committed its recovery point itself (sql) */
+	PHASE_RETRY,     /* an attempt failed for a passing reason */
+	PHASE_AGAIN, /* ask again after delay_ms; no attempt spent (409, reading back too early) */
+	PHASE_CRASHED,    /* the tool's process died or broke the protocol: infrastructure */
+	PHASE_TOOL_ERROR, /* the tool says no: completed with isError, `text` for the model */
+	PHASE_FAILED,     /* cannot go on: failed */
+	PHASE_UNKNOWN,    /* may have happened, nobody can tell */
+	PHASE_CANCELLED,  /* stopped because phase_kind.cancel was called; nothing is in flight */
+	PHASE_LOST,       /* the fence said no: forget the run */
+};
+
+struct phase_result {
+	enum phase_outcome outcome;
+	struct slice state; /* DONE, COMMITTED: msgpack */
+	const char *text;   /* what happened, for a person; nullable where DONE */
+	const char *answer; /* short: "201 Created", "exit 0"; nullable */
+	int64_t delay_ms; /* RETRY: at least this (Retry-After), 0: backoff decides; AGAIN: this */
+	bool maybe_sent;  /* a request may have left in this attempt */
+	bool maybe_executed; /* FAILED: for the executed field */
+};
+
+struct phase_kind {
+	enum phase_type type;
+	/* What is given back comes to cancel; nullptr where start has called run_phase_done
+	 * already. */
+	void *(*start)(struct run *run);
+	/* Stop soon: pure and local work at once, a foreign mutation in flight is waited for up to
+	 * cancel_grace_ms and its answer reported as usual. `lost`: the claim is gone, stop
+	 * everything at once and report PHASE_LOST. May be called more than once. */
+	void (*cancel)(void *state, bool lost);
+};
+extern const struct phase_kind phase_http, phase_program, phase_sql;
+
+/* --- what a running phase may ask ------------------------------------------------------------- */
+
+struct ev_loop *run_loop(const struct run *run);
+struct worker *run_worker(const struct run *run);
+const struct tool *run_tool(const struct run *run);
+const struct phase_spec *run_phase(const struct run *run);
+int run_phase_number(const struct run *run);
+const struct claimed_task *run_task(const struct run *run); /* steps: as of the claim */
+const char *run_task_id(const struct run *run);             /* text form */
+/* The tool's folder on this machine, with the files of this version. */
+const char *run_tool_folder(const struct run *run);
+/* The phase's own derived key (call 0), or that of a further call of it. 52 characters. */
+const char *run_key(const struct run *run);
+enum hf_code run_derive(const struct run *run, uint32_t call, char *text, struct hf_err *err);
+/* Roots of templates; /task/attempt is this attempt. Valid while the phase runs. */
+const struct template_scope *run_scope(const struct run *run);
+/* All states so far as one JSON object {phase: state}. Valid while the phase runs. */
+struct slice run_states_json(struct run *run);
+/* Attempt of this phase (business attempts and crashes alike), from 1. */
+int run_attempt(const struct run *run);
+/* ms until the earlier of the phase's time-out and the task's deadline. */
+int64_t run_time_left_ms(const struct run *run);
+/* V4: true while the local lease has more than its margin left. To be asked right before the
+ * first byte of a downstream request leaves. */
+bool run_may_send(const struct run *run);
+
+/* Newest wins; sent with the next beat. */
+void run_progress(struct run *run, double fraction, struct slice text);
+
+/* Durable checkpoint inside a program phase: first write per name wins. `done` comes with ok false
+ * when the claim is lost (the phase will be cancelled with lost = true). */
+void run_checkpoint(struct run *run, struct slice name, struct slice value_msgpack,
+		    void (*done)(void *ctx, bool ok), void *ctx);
+/* The value of a checkpoint of this phase, from this or an earlier attempt; false: none. */
+bool run_recall(struct run *run, struct slice name, struct slice *value_msgpack);
+void run_artifact_put(struct run *run, struct slice name, struct slice media_type,
+		      struct slice content, void (*done)(void *ctx, bool ok), void *ctx);
+/* HF_MISSING through `found` false. */
+void run_artifact_get(struct run *run, struct slice name,
+		      void (*done)(void *ctx, bool found, struct slice media_type,
+				   struct slice content),
+		      void *ctx);
+
+void run_phase_done(struct run *run, const struct phase_result *result);

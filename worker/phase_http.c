@@ -1,0 +1,495 @@
+/*
+ * The phase kind http: one request to a system downstream, by its effect class.
+ *
+ *   start ──┬──────────────────────────► preparing* ──► sending* ──► reported
+ *           └─► asking* (lookup, unless ─┬─► preparing     │
+ *               provably the first)      └─► reported      └─ cancelled: waits for the answer
+ *                                                             for up to the grace, then breaks off
+ *   * suspended: the artifact, the answer or the grace timer resumes it.
+ *
+ * What comes back, and what becomes of it:
+ *
+ *   answer                        pure     keyed                    lookup
+ *   not sent                      retry    retry                    retry
+ *   sent, no answer; 5xx, 408     retry    retry, same key, in the  retry: read back first
+ *                                          key's window; else
+ *                                          unknown
+ *   409                           failed   again (in progress)      failed
+ *   425, 429                      retry    retry                    retry     (Retry-After is kept)
+ *   2xx                           done     done                     done
+ *   3xx, other 4xx                failed   failed                   failed
+ *
+ * A 2xx happened, whatever its body: JSON is the state as it is, no body is {}, any other body is
+ * {"text": …}. A lookup that reads back takes the answer to that as its state.
+ */
+#include <ev.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "runtime/base.h"
+#include "runtime/json.h"
+#include "runtime/value.h"
+#include "worker/downstream.h"
+#include "worker/phase.h"
+#include "worker/run.h"
+#include "worker/text.h"
+#include "worker/worker.h"
+
+constexpr size_t URL_LEN_MAX = 8'192;
+constexpr size_t HEADERS_MAX = 64;
+constexpr size_t BODY_BYTES_MAX = 64 << 20;
+constexpr size_t STATE_TEXT_LEN_MAX = 64 << 10; /* of {"text": …} */
+constexpr int64_t AGAIN_MS = 1'000;             /* after a 409 without Retry-After */
+constexpr int64_t KEY_MARGIN_PERCENT = 5;       /* of the key's window, kept unused */
+
+struct http_phase {
+	struct run *run;
+	const struct phase_spec *spec;
+	const struct request_spec *request; /* in the making or on its way */
+	struct buf url, body, media_type;
+	char *headers[HEADERS_MAX + 1]; /* nullptr-terminated */
+	size_t headers_count;
+	bool has_body;
+	bool asking;      /* reading back, not the request itself */
+	bool early;       /* asked at a time when "absent" proves nothing */
+	int64_t early_ms; /* until it does */
+	bool fetching;    /* the artifact is on its way */
+	struct downstream_call *call;
+	ev_timer grace;
+	bool stopping; /* cancel was called: break off what is safe to break off */
+};
+
+static void http_free(struct http_phase *phase)
+{
+	hf_assert(!phase->call);
+	ev_timer_stop(run_loop(phase->run), &phase->grace);
+	for (size_t i = 0; i < phase->headers_count; i++)
+		free(phase->headers[i]);
+	buf_deinit(&phase->url);
+	buf_deinit(&phase->body);
+	buf_deinit(&phase->media_type);
+	free(phase);
+}
+
+static void report(struct http_phase *phase, const struct phase_result *result)
+{
+	struct run *run = phase->run;
+	run_phase_done(run, result);
+	http_free(phase);
+}
+
+static void report_text(struct http_phase *phase, enum phase_outcome outcome, const char *text)
+{
+	report(phase, &(struct phase_result){ .outcome = outcome, .text = text });
+}
+
+static bool has_effect(const struct http_phase *phase)
+{
+	return !phase->asking && phase->spec->effect != EFFECT_PURE;
+}
+
+/* --- the request --------------------------------------------------------------------------------
+ */
+
+static void send_request(struct http_phase *phase);
+
+static bool header_is_clean(const char *line)
+{
+	for (; *line; line++)
+		if ((unsigned char)*line < 0x20 || *line == 0x7F)
+			return false;
+	return true;
+}
+
+static enum hf_code add_header(struct http_phase *phase, const char *name, const char *value,
+			       struct hf_err *err)
+{
+	if (phase->headers_count == HEADERS_MAX)
+		return hf_fail(err, HF_LIMIT, "more than %zu headers", HEADERS_MAX);
+	/* curl's spelling of a header without a value has a semicolon. */
+	char *line = *value ? hf_format("%s: %s", name, value) : hf_format("%s;", name);
+	phase->headers[phase->headers_count++] = line;
+	if (!header_is_clean(line))
+		return hf_fail(err, HF_INVALID, "a control character in the value of header %s",
+			       name);
+	return HF_OK;
+}
+
+/* The headers of the template, whose values may be strings, numbers or booleans. */
+static enum hf_code add_spec_headers(struct http_phase *phase, bool *typed, struct hf_err *err)
+{
+	if (phase->request->headers.len == 0)
+		return HF_OK;
+	hf_cleanup(buf) struct buf filled = {};
+	hf_try(template_json(phase->request->headers, run_scope(phase->run), &filled, err));
+	struct slice name, value;
+	for (size_t at = 0; json_object_next(buf_slice(&filled), &at, &name, &value);) {
+		hf_cleanup(buf) struct buf name_text = {}, value_text = {};
+		json_string_decode(name, &name_text);
+		if (json_type_of(value) == JSON_STRING)
+			json_string_decode(value, &value_text);
+		else
+			buf_add_slice(&value_text, value);
+		*typed =
+		    *typed || (name_text.data && strcasecmp(name_text.data, "content-type") == 0);
+		hf_try(
+		    add_header(phase, name_text.data, value_text.data ? value_text.data : "", err));
+	}
+	return HF_OK;
+}
+
+static enum hf_code make_headers(struct http_phase *phase, struct hf_err *err)
+{
+	bool typed = false;
+	hf_try(add_spec_headers(phase, &typed, err));
+	if (!phase->asking && phase->spec->effect == EFFECT_KEYED)
+		hf_try(add_header(phase, phase->spec->key_header, run_key(phase->run), err));
+	if (phase->has_body && !typed)
+		hf_try(add_header(phase, "Content-Type",
+				  phase->media_type.len > 0 ? phase->media_type.data
+							    : "application/json",
+				  err));
+	return HF_OK;
+}
+
+/* All but the body of an artifact. `artifact`: its name, where there is one. */
+static enum hf_code make_request(struct http_phase *phase, struct buf *artifact, struct hf_err *err)
+{
+	const struct request_spec *request = phase->request;
+	const struct template_scope *scope = run_scope(phase->run);
+	phase->url.max = URL_LEN_MAX;
+	phase->body.max = BODY_BYTES_MAX;
+	hf_try(template_text(request->url, true, scope, &phase->url, err));
+	if (phase->url.overflow || phase->url.len == 0)
+		return hf_fail(err, HF_LIMIT, "the URL is empty or over %zu bytes", URL_LEN_MAX);
+	phase->has_body = request->json.len > 0 || request->body_artifact.len > 0;
+	if (request->json.len > 0)
+		hf_try(template_json(request->json, scope, &phase->body, err));
+	if (phase->body.overflow)
+		return hf_fail(err, HF_LIMIT, "the body is over %zu bytes", BODY_BYTES_MAX);
+	if (request->body_artifact.len == 0)
+		return HF_OK;
+	hf_cleanup(buf) struct buf name = {};
+	hf_try(template_json(request->body_artifact, scope, &name, err));
+	if (json_type_of(buf_slice(&name)) != JSON_STRING)
+		return hf_fail(err, HF_INVALID, "the name of the artifact is no string");
+	json_string_decode(buf_slice(&name), artifact);
+	return HF_OK;
+}
+
+static void on_artifact(void *ctx, bool found, struct slice media_type, struct slice content)
+{
+	struct http_phase *phase = ctx;
+	phase->fetching = false;
+	if (!found) {
+		report_text(phase, PHASE_FAILED, "the artifact of the body does not exist");
+		return;
+	}
+	buf_add_slice(&phase->media_type, media_type);
+	buf_add_slice(&phase->body, content);
+	if (phase->body.overflow)
+		report_text(phase, PHASE_FAILED, "the artifact is too large for a body");
+	else
+		send_request(phase);
+}
+
+static void prepare(struct http_phase *phase, const struct request_spec *request, bool asking)
+{
+	struct hf_err err = {};
+	hf_cleanup(buf) struct buf artifact = {};
+	for (; phase->headers_count > 0; phase->headers_count--) {
+		free(phase->headers[phase->headers_count - 1]);
+		phase->headers[phase->headers_count - 1] = nullptr;
+	}
+	buf_clear(&phase->url);
+	buf_clear(&phase->body);
+	buf_clear(&phase->media_type);
+	phase->request = request;
+	phase->asking = asking;
+	if (make_request(phase, &artifact, &err) != HF_OK) {
+		/* A read-back that cannot even be asked leaves what happened open. */
+		bool open = asking && run_sent_age_ms(phase->run) >= 0;
+		report_text(phase, open ? PHASE_UNKNOWN : PHASE_FAILED, err.text);
+	} else if (artifact.len > 0) {
+		phase->fetching = true;
+		run_artifact_get(phase->run, buf_slice(&artifact), on_artifact, phase);
+	} else {
+		send_request(phase);
+	}
+}
+
+/* --- the answer ---------------------------------------------------------------------------------
+ */
+
+static void done_with(struct http_phase *phase, const struct downstream_answer *answer)
+{
+	struct hf_err err = {};
+	hf_cleanup(buf) struct buf state = {}, json = {};
+	struct slice body = json_trim(answer->body);
+	if (body.len == 0) {
+		body = slice_of("{}");
+	} else if (json_scan(body, &err) != HF_OK) {
+		hf_cleanup(buf) struct buf text = {};
+		text_clean(answer->body, STATE_TEXT_LEN_MAX, &text);
+		buf_add_text(&json, "{\"text\":");
+		json_string_encode(buf_slice(&text), &json);
+		buf_add_byte(&json, '}');
+		body = buf_slice(&json);
+	}
+	value_from_json(body, &state);
+	report(phase, &(struct phase_result){ .outcome = PHASE_DONE,
+					      .state = buf_slice(&state),
+					      .answer = answer->reason });
+}
+
+static void retry(struct http_phase *phase, const struct downstream_answer *answer, bool maybe_sent)
+{
+	/* Broken off by our own hand before anything left, this is a stop and no attempt. */
+	bool stopped = phase->stopping && !maybe_sent;
+	report(phase, &(struct phase_result){
+			  .outcome = stopped ? PHASE_CANCELLED : PHASE_RETRY,
+			  .text = answer->reason,
+			  .answer = answer->reason,
+			  .delay_ms = answer->retry_after_ms > 0 ? answer->retry_after_ms : 0,
+			  .maybe_sent = maybe_sent });
+}
+
+static void again(struct http_phase *phase, const char *text, int64_t delay_ms, bool maybe_sent)
+{
+	report(phase, &(struct phase_result){ .outcome = PHASE_AGAIN,
+					      .text = text,
+					      .delay_ms = delay_ms,
+					      .maybe_sent = maybe_sent });
+}
+
+static void refuse(struct http_phase *phase, const char *text, bool maybe_executed)
+{
+	/* An earlier request of this phase whose answer was lost may still have been taken. */
+	bool earlier = phase->spec->effect != EFFECT_PURE && run_sent_age_ms(phase->run) >= 0;
+	report(phase, &(struct phase_result){ .outcome = PHASE_FAILED,
+					      .text = text,
+					      .answer = text,
+					      .maybe_executed = maybe_executed || earlier });
+}
+
+static void request_answered(struct http_phase *phase, const struct downstream_answer *answer)
+{
+	constexpr int SEE_OTHER = 303, REQUEST_TIMEOUT = 408, CONFLICT = 409, TOO_EARLY = 425,
+		      TOO_MANY = 429;
+	bool effect = has_effect(phase);
+	int status = answer->status;
+	char text[300];
+	if (status >= 200 && status < 300) {
+		done_with(phase, answer);
+	} else if (status >= 500 || status == REQUEST_TIMEOUT) {
+		retry(phase, answer, effect);
+	} else if (status == TOO_EARLY || status == TOO_MANY) {
+		retry(phase, answer, false);
+	} else if (status == CONFLICT && phase->spec->effect == EFFECT_KEYED) {
+		again(phase, "still in progress downstream (409)",
+		      answer->retry_after_ms > 0 ? answer->retry_after_ms : AGAIN_MS, true);
+	} else if (status >= 300 && status < 400) {
+		snprintf(text, sizeof text, "redirect refused: %s", answer->reason);
+		refuse(phase, text, effect && status == SEE_OTHER);
+	} else {
+		snprintf(text, sizeof text, "refused downstream: %s", answer->reason);
+		refuse(phase, text, false);
+	}
+}
+
+/* True: the answer has the array at `absent_when_empty`, and it is empty. */
+static bool says_absent(const struct phase_spec *spec, struct slice body)
+{
+	struct slice array, element;
+	size_t at = 0;
+	return spec->absent_when_empty &&
+	       json_pointer(body, slice_of(spec->absent_when_empty), &array) &&
+	       json_type_of(array) == JSON_ARRAY && !json_array_next(array, &at, &element);
+}
+
+/* Neither found nor proven absent. Where no earlier request can have left nothing is unknown, but
+ * nothing is sent before the question could be asked, either (rule 14). */
+static void read_back_in_vain(struct http_phase *phase, const char *text)
+{
+	bool open = run_sent_age_ms(phase->run) >= 0;
+	report_text(phase, open ? PHASE_UNKNOWN : PHASE_RETRY, text);
+}
+
+static void asked(struct http_phase *phase, const struct downstream_answer *answer)
+{
+	struct hf_err err = {};
+	struct slice found, body = json_trim(answer->body);
+	char text[300];
+	if (answer->status >= 500 || answer->status == 408 || answer->status == 425 ||
+	    answer->status == 429) {
+		retry(phase, answer, false);
+		return;
+	}
+	if (answer->status < 200 || answer->status >= 300) {
+		snprintf(text, sizeof text, "reading back was refused: %s", answer->reason);
+		read_back_in_vain(phase, text);
+	} else if (json_scan(body, &err) != HF_OK) {
+		snprintf(text, sizeof text, "reading back gave no JSON: %s", err.text);
+		read_back_in_vain(phase, text);
+	} else if (json_pointer(body, slice_of(phase->spec->done_when), &found)) {
+		done_with(phase, answer);
+	} else if (!says_absent(phase->spec, body)) {
+		read_back_in_vain(phase,
+				  "reading back gave neither a sign of it nor of its absence");
+	} else if (phase->early) {
+		again(phase, "read back too early to know that it did not happen", phase->early_ms,
+		      false);
+	} else if (run_settling(phase->run) || phase->stopping) {
+		report_text(phase, PHASE_CANCELLED, "read back: it did not happen");
+	} else {
+		prepare(phase, &phase->spec->request, false);
+	}
+}
+
+static void on_answer(void *ctx, const struct downstream_answer *answer)
+{
+	struct http_phase *phase = ctx;
+	bool effect = has_effect(phase);
+	phase->call = nullptr;
+	ev_timer_stop(run_loop(phase->run), &phase->grace);
+	bool success = answer->status >= 200 && answer->status < 300;
+	switch (answer->fate) {
+	case DOWNSTREAM_NOT_SENT:
+		retry(phase, answer, false);
+		return;
+	case DOWNSTREAM_WITHHELD:
+		/* Stopped, or the lease is about to end: nobody's failure, no attempt. */
+		if (phase->stopping)
+			report_text(phase, PHASE_CANCELLED, "stopped before it was sent");
+		else
+			again(phase, answer->reason, AGAIN_MS, false);
+		return;
+	case DOWNSTREAM_NO_ANSWER:
+		retry(phase, answer, effect);
+		return;
+	case DOWNSTREAM_BAD_URL:
+		if (phase->asking)
+			read_back_in_vain(phase, answer->reason);
+		else
+			refuse(phase, answer->reason, false);
+		return;
+	case DOWNSTREAM_TOO_LARGE:
+		if (phase->asking && success)
+			read_back_in_vain(phase, answer->reason);
+		else if (success)
+			refuse(phase, answer->reason, effect);
+		if (success)
+			return;
+		break; /* the status says enough */
+	case DOWNSTREAM_ANSWERED:
+		break;
+	}
+	if (phase->asking)
+		asked(phase, answer);
+	else
+		request_answered(phase, answer);
+}
+
+static bool may_send(void *ctx)
+{
+	struct http_phase *phase = ctx;
+	return !phase->stopping && run_may_send(phase->run);
+}
+
+static void send_request(struct http_phase *phase)
+{
+	struct hf_err err = {};
+	if (phase->stopping) {
+		report_text(phase, PHASE_CANCELLED, "stopped before it was sent");
+		return;
+	}
+	if (make_headers(phase, &err) != HF_OK) {
+		report_text(phase, PHASE_FAILED, err.text);
+		return;
+	}
+	/* Asked in time or not is decided now, before the question leaves. */
+	int64_t age = run_sent_age_ms(phase->run);
+	phase->early = age >= 0 && age <= phase->spec->visible_within_ms;
+	phase->early_ms = phase->early ? phase->spec->visible_within_ms - age + 1 : 0;
+	int64_t left = run_time_left_ms(phase->run);
+	struct downstream_request request = {
+		.method = phase->request->method,
+		.url = phase->url.data,
+		.headers = (const char *const *)phase->headers,
+		.body = buf_slice(&phase->body),
+		.has_body = phase->has_body,
+		.timeout_ms = left > 0 ? left : 1,
+		.may_send = may_send,
+	};
+	phase->call =
+	    downstream_start(worker_downstream(run_worker(phase->run)), &request, on_answer, phase);
+}
+
+/* --- start and cancel ----------------------------------------------------------------------------
+ */
+
+/* The downstream system may have forgotten the key of an earlier request: sending again could make
+ * a second effect. */
+static bool key_is_stale(const struct http_phase *phase)
+{
+	int64_t window = phase->spec->key_ttl_ms * (100 - KEY_MARGIN_PERCENT) / 100;
+	return phase->spec->effect == EFFECT_KEYED && run_sent_age_ms(phase->run) >= 0 &&
+	       run_first_try_age_ms(phase->run) >= window;
+}
+
+static void on_grace(struct ev_loop *, ev_timer *timer, int)
+{
+	struct http_phase *phase = container_of(timer, struct http_phase, grace);
+	bool sent = downstream_cancel(phase->call);
+	phase->call = nullptr;
+	ev_timer_stop(run_loop(phase->run), timer);
+	retry(phase,
+	      &(struct downstream_answer){ .reason = "stopped while its answer was awaited" },
+	      sent);
+}
+
+static void *start(struct run *run)
+{
+	struct http_phase *phase = hf_alloc(sizeof *phase);
+	phase->run = run;
+	phase->spec = run_phase(run);
+	ev_init(&phase->grace, on_grace);
+	if (key_is_stale(phase)) {
+		report_text(phase, PHASE_UNKNOWN, "the window of its key downstream is over");
+		return nullptr;
+	}
+	bool asks = phase->spec->effect == EFFECT_LOOKUP && !run_is_first(run);
+	prepare(phase, asks ? &phase->spec->reconcile : &phase->spec->request, asks);
+	return phase; /* dropped by run.c where it has reported already */
+}
+
+static void break_off(struct http_phase *phase, enum phase_outcome outcome, const char *text)
+{
+	bool sent = phase->call && downstream_cancel(phase->call) && has_effect(phase);
+	phase->call = nullptr;
+	report(phase,
+	       &(struct phase_result){ .outcome = outcome, .text = text, .maybe_sent = sent });
+}
+
+static void cancel(void *state, bool lost)
+{
+	struct http_phase *phase = state;
+	phase->stopping = true;
+	if (lost) {
+		break_off(phase, PHASE_LOST, "the claim was lost");
+		return;
+	}
+	if (ev_is_active(&phase->grace))
+		return;
+	if (!phase->call || !downstream_sent(phase->call) || !has_effect(phase)) {
+		break_off(phase, PHASE_CANCELLED, "stopped");
+		return;
+	}
+	ev_now_update(run_loop(phase->run));
+	ev_timer_set(&phase->grace, (double)run_grace_ms(phase->run) / 1000, 0);
+	ev_timer_start(run_loop(phase->run), &phase->grace);
+}
+
+const struct phase_kind phase_http = { .type = PHASE_HTTP, .start = start, .cancel = cancel };

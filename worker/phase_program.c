@@ -1,0 +1,641 @@
+/* phase_program.c - one program phase: a tool process gets a `run`, is served until it answers with
+ * `result` or `error`, or until it has to be ended.
+ *
+ *   STARTING ──host, run sent──▶ SERVING ⇄ STORING       STORING: a checkpoint or artifact is on
+ *      │                          │   │                  its way to Postgres; no frame is taken
+ *      │ no program     answered  │   │ exit, garbage, hang, cancel
+ *      ▼                          ▼   ▼
+ *    ENDED ◀── host given back ───┘  ENDING ──gone, nothing in flight──▶ ENDED
+ *
+ * Suspended in STARTING (may_send, a free process), SERVING (on_change, time), STORING (done),
+ * ENDING (on_change, done). Frames are taken one at a time and none while an answer is on its way,
+ * so a run holds one frame of memory in each direction. What did not end by an answer is reported
+ * only when nothing of the process is left: its next attempt never meets it. */
+#include <ev.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include "runtime/base.h"
+#include "runtime/buf.h"
+#include "runtime/value.h"
+#include "worker/frame.h"
+#include "worker/host.h"
+#include "worker/phase.h"
+#include "worker/text.h"
+#include "worker/worker.h"
+
+constexpr int64_t SEND_POLL_MS = 50;       /* keyed: between two looks at the lease */
+constexpr int64_t CLOSED_GRACE_MS = 2'000; /* from the end of its frames to its exit */
+constexpr int64_t NO_PROCESS_DELAY_MS = 1'000;
+constexpr size_t VALUE_BYTES_MAX = 1 << 20; /* of a result or checkpoint; more is an artifact */
+constexpr size_t NAME_LEN_MAX = 255;        /* of a checkpoint or artifact */
+constexpr size_t MEDIA_TYPE_LEN_MAX = 127;
+constexpr int EXIT_RETRY = 75;     /* EX_TEMPFAIL */
+constexpr int EXIT_NO_START = 126; /* and 127: of this machine, not of this call */
+
+enum step { STEP_STARTING, STEP_SERVING, STEP_STORING, STEP_ENDING };
+enum next { NEXT_WAIT, NEXT_STEP, NEXT_REPORT };
+
+struct program {
+	struct run *run;
+	struct host *host;
+	ev_timer wait;  /* the next reason to look without an event, or the grace of an end */
+	ev_timer limit; /* the attempt's time */
+	enum step step;
+	bool stepping; /* program_step is on the stack */
+	bool keyed, run_sent;
+	bool names_run;                /* the tool's last frame said which run it is about */
+	bool cancelled, lost, overdue; /* wishes; overdue: the grace of a cancel is over */
+	bool timed_out, closed;
+	bool storing, stored_ok; /* a call of run_checkpoint or run_artifact_put is out */
+	int64_t limit_ms;
+	enum phase_outcome outcome;
+	struct buf out, state, text, answer;
+};
+
+static void program_step(struct program *program);
+
+/* --- the end ---------------------------------------------------------------------------------- */
+
+static const char *program_name(const struct program *program)
+{
+	return run_phase(program->run)->name;
+}
+
+static void add_log(struct program *program)
+{
+	hf_cleanup(buf) struct buf log = {};
+	if (program->host)
+		host_log(program->host, &log);
+	if (log.len == 0)
+		return;
+	size_t from = log.len > TEXT_REASON_LEN_MAX ? log.len - TEXT_REASON_LEN_MAX : 0;
+	while (from < log.len && ((unsigned char)log.data[from] & 0xc0) == 0x80)
+		from++;
+	buf_add_format(&program->text, ". Its last output: %s%s", from ? "…" : "", log.data + from);
+}
+
+/* Decides the outcome, once; the process is then killed and waited for. */
+[[gnu::format(printf, 3, 4)]] static void
+program_end(struct program *program, enum phase_outcome outcome, const char *format, ...)
+{
+	hf_assert(program->step != STEP_ENDING);
+	program->step = STEP_ENDING;
+	program->outcome = outcome;
+	char text[512];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	buf_add_format(&program->text, "%s ", program_name(program));
+	buf_add_text(&program->text, text);
+	if (program->host)
+		host_kill(program->host);
+}
+
+/* As program_end, for what the tool's own last words may explain. */
+#define program_fail(program, outcome, ...)                     \
+	do {                                                    \
+		program_end((program), (outcome), __VA_ARGS__); \
+		add_log(program);                               \
+	} while (0)
+
+static void stop_timers(struct program *program)
+{
+	ev_timer_stop(run_loop(program->run), &program->wait);
+	ev_timer_stop(run_loop(program->run), &program->limit);
+}
+
+/* What a stopped program comes to, when it did not answer by itself. */
+static void stopped_outcome(struct program *program)
+{
+	if (program->lost) {
+		program->outcome = PHASE_LOST;
+	} else if (program->outcome == PHASE_CANCELLED && program->step == STEP_ENDING &&
+		   program->keyed && program->run_sent) {
+		program->outcome = PHASE_UNKNOWN;
+		buf_add_text(&program->text, "; its call may have been made");
+	}
+}
+
+/* The last thing that is done with a program. */
+static void program_report(struct program *program)
+{
+	stop_timers(program);
+	/* One whose answer names no run serves no second. */
+	if (program->host && !program->names_run)
+		host_kill(program->host);
+	if (program->host)
+		host_put(program->host);
+	stopped_outcome(program);
+	bool answered = program->outcome == PHASE_DONE;
+	bool maybe = program->keyed && program->run_sent && !answered;
+	struct phase_result result = {
+		.outcome = program->outcome,
+		.state = buf_slice(&program->state),
+		.text = program->text.len ? program->text.data : nullptr,
+		.answer = program->answer.len ? program->answer.data : nullptr,
+		.delay_ms = program->outcome == PHASE_AGAIN ? NO_PROCESS_DELAY_MS : 0,
+		.maybe_sent = maybe,
+		.maybe_executed = maybe,
+	};
+	run_phase_done(program->run, &result);
+	buf_deinit(&program->out);
+	buf_deinit(&program->state);
+	buf_deinit(&program->text);
+	buf_deinit(&program->answer);
+	free(program);
+}
+
+/* --- callbacks: they note what happened and step ---------------------------------------------- */
+
+static void on_host_change(void *ctx)
+{
+	program_step(ctx);
+}
+
+static void on_wait(struct ev_loop *, ev_timer *timer, int)
+{
+	struct program *program = container_of(timer, struct program, wait);
+	program->overdue = program->cancelled;
+	program_step(program);
+}
+
+static void on_limit(struct ev_loop *, ev_timer *timer, int)
+{
+	struct program *program = container_of(timer, struct program, limit);
+	program->timed_out = true;
+	program_step(program);
+}
+
+static void on_stored(void *ctx, bool ok)
+{
+	struct program *program = ctx;
+	hf_assert(program->storing);
+	program->storing = false;
+	program->stored_ok = ok;
+	program_step(program);
+}
+
+static void wait_ms(struct program *program, int64_t ms)
+{
+	struct ev_loop *loop = run_loop(program->run);
+	ev_timer_stop(loop, &program->wait);
+	ev_timer_set(&program->wait, (double)ms / 1000., 0.);
+	ev_now_update(loop);
+	ev_timer_start(loop, &program->wait);
+}
+
+/* --- what is sent ----------------------------------------------------------------------------- */
+
+static void member_text(struct buf *out, const char *name, struct slice text)
+{
+	frame_text(out, slice_of(name));
+	frame_text(out, text);
+}
+
+static void member_int(struct buf *out, const char *name, int64_t value)
+{
+	frame_text(out, slice_of(name));
+	frame_int(out, value);
+}
+
+static void member_json(struct buf *out, const char *name, struct slice json)
+{
+	frame_text(out, slice_of(name));
+	if (json.len)
+		value_from_json(json, out);
+	else
+		frame_map(out, 0);
+}
+
+static void send_run(struct program *program)
+{
+	struct run *run = program->run;
+	const struct claimed_task *task = run_task(run);
+	struct buf *out = &program->out;
+	size_t start = frame_begin(out);
+	frame_map(out, 11);
+	member_text(out, "t", slice_of("run"));
+	member_int(out, "run", host_run(program->host));
+	member_text(out, "task", slice_of(run_task_id(run)));
+	member_text(out, "tool", slice_of(run_tool(run)->name));
+	member_text(out, "phase", slice_of(program_name(program)));
+	member_int(out, "attempt", run_attempt(run));
+	member_text(out, "effect_id", task->effect_id);
+	member_text(out, "key", slice_of(run_key(run)));
+	member_int(out, "deadline_ms", program->limit_ms);
+	member_json(out, "args", task->arguments);
+	member_json(out, "state", run_states_json(run));
+	if (!frame_end(out, start)) {
+		program_end(program, PHASE_FAILED,
+			    "cannot start: arguments and states are over %zu bytes",
+			    FRAME_BYTES_MAX);
+		return;
+	}
+	host_send(program->host, out);
+	buf_clear(out);
+	program->run_sent = true;
+	program->step = STEP_SERVING;
+}
+
+static void send_type(struct program *program, const char *type)
+{
+	size_t start = frame_begin(&program->out);
+	frame_map(&program->out, 1);
+	member_text(&program->out, "t", slice_of(type));
+	bool whole = frame_end(&program->out, start);
+	hf_assert(whole);
+	host_send(program->host, &program->out);
+	buf_clear(&program->out);
+}
+
+/* `value` empty: not found. */
+static void send_value(struct program *program, struct slice value)
+{
+	struct buf *out = &program->out;
+	size_t start = frame_begin(out);
+	frame_map(out, 3);
+	member_text(out, "t", slice_of("value"));
+	frame_text(out, slice_of("found"));
+	frame_bool(out, value.len > 0);
+	frame_text(out, slice_of("value"));
+	if (value.len)
+		frame_raw(out, value);
+	else
+		frame_nil(out);
+	/* Stored values passed a smaller bound. */
+	bool whole = frame_end(out, start);
+	hf_assert(whole);
+	host_send(program->host, out);
+	buf_clear(out);
+}
+
+/* --- what the tool says ----------------------------------------------------------------------- */
+
+static void garbage(struct program *program, const char *what)
+{
+	program_fail(program, PHASE_CRASHED, "broke the frame protocol: %s", what);
+}
+
+static bool get_name(struct program *program, const struct frame *frame, struct slice *name)
+{
+	if (frame_get_text(frame, "name", name) && name->len > 0 && name->len <= NAME_LEN_MAX)
+		return true;
+	garbage(program, "a name that is not text of 1 to 255 bytes");
+	return false;
+}
+
+/* A value that can be stored, or the end: what is given to a later phase has a JSON form. */
+static bool get_value(struct program *program, const struct frame *frame, const char *what,
+		      struct slice *value)
+{
+	if (!frame_get(frame, "value", value)) {
+		garbage(program, "no value in what it wants stored");
+		return false;
+	}
+	if (value->len > VALUE_BYTES_MAX) {
+		program_end(program, PHASE_TOOL_ERROR,
+			    "gave a %s of %zu bytes; over %zu belong into an artifact", what,
+			    value->len, VALUE_BYTES_MAX);
+		return false;
+	}
+	hf_cleanup(buf) struct buf json = {};
+	struct hf_err err;
+	if (value_to_json(*value, &json, &err) != HF_OK) {
+		program_end(program, PHASE_TOOL_ERROR, "gave a %s that has no JSON form: %s", what,
+			    err.text);
+		return false;
+	}
+	return true;
+}
+
+static void serve_checkpoint(struct program *program, const struct frame *frame)
+{
+	struct slice name, value;
+	if (!get_name(program, frame, &name) || !get_value(program, frame, "checkpoint", &value))
+		return;
+	program->step = STEP_STORING;
+	program->storing = true;
+	run_checkpoint(program->run, name, value, on_stored, program);
+}
+
+static void serve_recall(struct program *program, const struct frame *frame)
+{
+	struct slice name, value = {};
+	if (!get_name(program, frame, &name))
+		return;
+	if (!run_recall(program->run, name, &value))
+		value = (struct slice){};
+	send_value(program, value);
+}
+
+static void serve_progress(struct program *program, const struct frame *frame)
+{
+	double fraction;
+	struct slice text = {};
+	if (!frame_get_double(frame, "fraction", &fraction) || isnan(fraction)) {
+		garbage(program, "progress without a fraction");
+		return;
+	}
+	frame_get_any_text(frame, "text", &text);
+	hf_cleanup(buf) struct buf clean = {};
+	text_clean(text, TEXT_PROGRESS_LEN_MAX, &clean);
+	run_progress(program->run, fmin(fmax(fraction, 0.), 1.), buf_slice(&clean));
+}
+
+static void serve_key(struct program *program, const struct frame *frame)
+{
+	int64_t call;
+	char key[DERIVED_KEY_LEN + 1];
+	struct hf_err err;
+	if (!frame_get_int(frame, "call", &call) || call < 0 || call > UINT32_MAX) {
+		garbage(program, "key without a call number from 0 to 2^32 - 1");
+		return;
+	}
+	if (run_derive(program->run, (uint32_t)call, key, &err) != HF_OK) {
+		program_end(program, PHASE_FAILED, "got no key: %s", err.text);
+		return;
+	}
+	hf_cleanup(buf) struct buf value = {};
+	frame_text(&value, slice_of(key));
+	send_value(program, buf_slice(&value));
+}
+
+static void serve_artifact(struct program *program, const struct frame *frame)
+{
+	struct slice name, media_type, content;
+	if (!get_name(program, frame, &name))
+		return;
+	if (!frame_get_text(frame, "media_type", &media_type) || media_type.len == 0 ||
+	    media_type.len > MEDIA_TYPE_LEN_MAX) {
+		garbage(program, "an artifact without a media type of 1 to 127 bytes");
+		return;
+	}
+	if (!frame_get_bin(frame, "data", &content)) {
+		garbage(program, "an artifact whose data is not bin");
+		return;
+	}
+	program->step = STEP_STORING;
+	program->storing = true;
+	run_artifact_put(program->run, name, media_type, content, on_stored, program);
+}
+
+/* Both answers leave the process as it is: it waits for its next run. True: the program is over. */
+static bool serve_result(struct program *program, const struct frame *frame)
+{
+	struct slice value;
+	if (!get_value(program, frame, "result", &value))
+		return false;
+	buf_add_slice(&program->state, value);
+	buf_add_text(&program->answer, "result");
+	program->outcome = PHASE_DONE;
+	return true;
+}
+
+static bool serve_error(struct program *program, const struct frame *frame)
+{
+	struct slice text;
+	bool retry = false;
+	if (!frame_get_any_text(frame, "text", &text)) {
+		garbage(program, "an error without text");
+		return false;
+	}
+	frame_get_bool(frame, "retry", &retry);
+	if (text.len)
+		text_clean(text, TEXT_TOOL_ERROR_LEN_MAX, &program->text);
+	else
+		buf_add_format(&program->text, "%s failed", program_name(program));
+	buf_add_text(&program->answer, retry ? "error, retry" : "error");
+	program->outcome = retry ? PHASE_RETRY : PHASE_TOOL_ERROR;
+	/* It was asked to stop, and says that it did. */
+	if (program->cancelled && program->outcome == PHASE_TOOL_ERROR)
+		program->outcome = PHASE_CANCELLED;
+	return true;
+}
+
+/* A frame that names no run is believed only while the process has had no other. */
+static bool is_of_this_run(struct program *program, const struct frame *frame)
+{
+	int64_t named = 0;
+	int number = host_run(program->host);
+	program->names_run = frame_get_int(frame, "run", &named);
+	if (program->names_run ? named == number : number == 1)
+		return true;
+	garbage(program, "a frame that is not about this run");
+	return false;
+}
+
+/* True: answered. */
+static bool serve(struct program *program, const struct frame *frame)
+{
+	if (!is_of_this_run(program, frame))
+		return false;
+	if (slice_is(frame->type, "result"))
+		return serve_result(program, frame);
+	if (slice_is(frame->type, "error"))
+		return serve_error(program, frame);
+	if (slice_is(frame->type, "checkpoint"))
+		serve_checkpoint(program, frame);
+	else if (slice_is(frame->type, "recall"))
+		serve_recall(program, frame);
+	else if (slice_is(frame->type, "progress"))
+		serve_progress(program, frame);
+	else if (slice_is(frame->type, "key"))
+		serve_key(program, frame);
+	else if (slice_is(frame->type, "artifact"))
+		serve_artifact(program, frame);
+	else
+		garbage(program, "a frame of a type that is not in it");
+	return false;
+}
+
+/* It is no longer there, and everything it said was heard. */
+static void end_by_exit(struct program *program, int status)
+{
+	buf_add_text(&program->answer, host_exit_text(program->host));
+	if (WIFSIGNALED(status))
+		program_fail(program, PHASE_CRASHED, "was killed by %s",
+			     host_exit_text(program->host));
+	else if (WEXITSTATUS(status) >= EXIT_NO_START && !host_ready(program->host))
+		program_fail(program, PHASE_CRASHED, "could not be started here");
+	else if (WEXITSTATUS(status) == EXIT_RETRY)
+		program_fail(program, PHASE_RETRY, "asked for a retry (exit %d)", EXIT_RETRY);
+	else if (WEXITSTATUS(status) == 0)
+		program_fail(program, PHASE_CRASHED, "ended without a result (exit 0)");
+	else
+		program_fail(program, PHASE_TOOL_ERROR, "failed (exit %d)", WEXITSTATUS(status));
+}
+
+/* Its frames ended; as a rule its exit is only a moment away. */
+static void wait_for_exit(struct program *program)
+{
+	if (!program->closed) {
+		program->closed = true;
+		wait_ms(program, CLOSED_GRACE_MS);
+	} else if (!ev_is_active(&program->wait)) {
+		program_fail(program, PHASE_CRASHED, "closed its frame pipe and went on");
+	}
+}
+
+/* --- the machine ------------------------------------------------------------------------------ */
+
+static enum next step_starting(struct program *program)
+{
+	struct run *run = program->run;
+	if (program->cancelled) {
+		program_end(program, PHASE_CANCELLED, "was not started");
+		return NEXT_STEP;
+	}
+	/* V4: a keyed program may send as soon as it has its key. */
+	if (program->keyed && !run_may_send(run)) {
+		wait_ms(program, SEND_POLL_MS);
+		return NEXT_WAIT;
+	}
+	const struct tool *tool = run_tool(run);
+	const struct phase_spec *phase = run_phase(run);
+	struct host_spec spec = { tool->name, tool->version, run_tool_folder(run), phase->command,
+				  phase->env };
+	struct hf_err err;
+	enum hf_code code = host_take(worker_hosts(run_worker(run)), &spec, on_host_change, program,
+				      &program->host, &err);
+	if (code == HF_OK)
+		send_run(program);
+	else
+		program_end(program, code == HF_MISSING ? PHASE_FAILED : PHASE_AGAIN,
+			    "cannot start: %s", err.text);
+	return NEXT_STEP;
+}
+
+static enum next step_serving(struct program *program)
+{
+	struct frame frame;
+	struct hf_err err;
+	int status = 0;
+	/* An answer that does not leave says the same as the exit behind it. */
+	if (host_sending(program->host) && !host_exited(program->host, &status))
+		return NEXT_WAIT;
+	enum host_read read = host_read(program->host, &frame, &err);
+	if (read == HOST_FRAME)
+		return serve(program, &frame) ? NEXT_REPORT : NEXT_STEP;
+	if (read == HOST_GARBAGE)
+		garbage(program, err.text);
+	else if (host_exited(program->host, &status))
+		end_by_exit(program, status);
+	else if (read == HOST_CLOSED)
+		wait_for_exit(program);
+	return program->step == STEP_ENDING ? NEXT_STEP : NEXT_WAIT;
+}
+
+static enum next step_storing(struct program *program)
+{
+	if (program->storing)
+		return NEXT_WAIT;
+	if (program->stored_ok) {
+		program->step = STEP_SERVING;
+		send_type(program, "ok");
+	} else {
+		/* The fence said no; the cancel that comes with it finds this already ending. */
+		program->lost = true;
+		program_end(program, PHASE_LOST, "lost its claim");
+	}
+	return NEXT_STEP;
+}
+
+static enum next step_ending(struct program *program)
+{
+	bool gone = !program->host || host_gone(program->host);
+	return gone && !program->storing ? NEXT_REPORT : NEXT_WAIT;
+}
+
+/* Wishes from outside come before what the tool does. */
+static void heed_wishes(struct program *program)
+{
+	if (program->step == STEP_ENDING)
+		return;
+	bool wait = program->keyed && program->run_sent && !program->overdue;
+	if (program->lost)
+		program_end(program, PHASE_LOST, "lost its claim");
+	else if (program->cancelled && program->host && !wait)
+		program_end(program, PHASE_CANCELLED, "was stopped");
+	else if (program->timed_out)
+		program_fail(program, program->cancelled ? PHASE_CANCELLED : PHASE_RETRY,
+			     "timed out after %lld ms", (long long)program->limit_ms);
+}
+
+static enum next step_once(struct program *program)
+{
+	heed_wishes(program);
+	switch (program->step) {
+	case STEP_STARTING:
+		return step_starting(program);
+	case STEP_SERVING:
+		return step_serving(program);
+	case STEP_STORING:
+		return step_storing(program);
+	case STEP_ENDING:
+		return step_ending(program);
+	}
+	hf_assert(false);
+	return NEXT_WAIT;
+}
+
+/* What happens while this is on the stack is seen by the next round of its loop. */
+static void program_step(struct program *program)
+{
+	if (program->stepping)
+		return;
+	program->stepping = true;
+	enum next next;
+	do {
+		next = step_once(program);
+	} while (next == NEXT_STEP);
+	program->stepping = false;
+	if (next == NEXT_REPORT)
+		program_report(program);
+}
+
+/* --- the phase kind --------------------------------------------------------------------------- */
+
+static void *program_start(struct run *run)
+{
+	struct program *program = hf_alloc(sizeof *program);
+	struct ev_loop *loop = run_loop(run);
+	program->run = run;
+	program->step = STEP_STARTING;
+	program->keyed =
+	    run_phase(run)->effect != EFFECT_PURE && run_phase(run)->effect != EFFECT_LOCAL;
+	program->limit_ms = run_time_left_ms(run);
+	if (program->limit_ms < 0)
+		program->limit_ms = 0;
+	ev_timer_init(&program->wait, on_wait, 0., 0.);
+	ev_timer_init(&program->limit, on_limit, (double)program->limit_ms / 1000., 0.);
+	ev_now_update(loop);
+	/* From the loop, so that the end never comes before this start has returned. */
+	ev_timer_start(loop, &program->wait);
+	ev_timer_start(loop, &program->limit);
+	return program;
+}
+
+static void program_cancel(void *state, bool lost)
+{
+	struct program *program = state;
+	program->lost |= lost;
+	if (!program->cancelled) {
+		program->cancelled = true;
+		int64_t grace_ms = host_grace_ms(worker_hosts(run_worker(program->run)));
+		bool wait = program->keyed && program->run_sent && program->step != STEP_ENDING;
+		/* Pure work stops from the loop as well: the caller is not called back from here.
+		 */
+		wait_ms(program, wait && !lost ? grace_ms : 0);
+		if (wait && !lost)
+			send_type(program, "cancel");
+	} else if (lost) {
+		wait_ms(program, 0);
+	}
+}
+
+const struct phase_kind phase_program = { PHASE_PROGRAM, program_start, program_cancel };

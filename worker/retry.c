@@ -1,0 +1,80 @@
+#include "worker/retry.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "runtime/base.h"
+
+constexpr size_t DATE_LEN_MAX = 40;
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+int64_t retry_ceiling_ms(int64_t first_ms, int64_t max_ms, int attempt)
+{
+	hf_assert(first_ms >= 0);
+	hf_assert(max_ms >= 0);
+	int64_t ceiling = smaller(first_ms, max_ms);
+	for (int i = 0; i < attempt && ceiling > 0 && ceiling < max_ms; i++)
+		ceiling = ceiling > max_ms / 2 ? max_ms : ceiling * 2;
+	return ceiling;
+}
+
+int64_t retry_delay_ms(int64_t first_ms, int64_t max_ms, int attempt, int64_t dice)
+{
+	hf_assert(dice >= 0);
+	hf_assert(dice <= RETRY_DICE_MAX);
+	int64_t floor = smaller(first_ms, max_ms);
+	int64_t span = retry_ceiling_ms(first_ms, max_ms, attempt < 1 ? 1 : attempt) - floor;
+	/* In two parts, so that no product leaves int64_t. */
+	int64_t part = span / RETRY_DICE_MAX * dice + span % RETRY_DICE_MAX * dice / RETRY_DICE_MAX;
+	return floor + part;
+}
+
+static bool seconds_parse(const char *text, int64_t *delay_ms)
+{
+	int64_t seconds = 0;
+	for (const char *at = text; *at; at++) {
+		if (*at < '0' || *at > '9')
+			return false;
+		seconds = smaller(seconds * 10 + (*at - '0'), RETRY_AFTER_MS_MAX / 1000);
+	}
+	*delay_ms = seconds * 1000;
+	return *text != '\0';
+}
+
+static bool date_parse(const char *text, int64_t now_s, int64_t *delay_ms)
+{
+	/* RFC 9110: the one to send, and two that are only to be understood. */
+	static const char *const formats[] = { "%a, %d %b %Y %H:%M:%S GMT",
+					       "%A, %d-%b-%y %H:%M:%S GMT",
+					       "%a %b %e %H:%M:%S %Y" };
+	for (size_t i = 0; i < countof(formats); i++) {
+		struct tm date = {};
+		const char *end = strptime(text, formats[i], &date);
+		if (!end || *end)
+			continue;
+		int64_t wait_s = (int64_t)timegm(&date) - now_s;
+		wait_s = smaller(wait_s, RETRY_AFTER_MS_MAX / 1000);
+		*delay_ms = wait_s > 0 ? wait_s * 1000 : 0;
+		return true;
+	}
+	return false;
+}
+
+bool retry_after_parse(struct slice value, int64_t now_s, int64_t *delay_ms)
+{
+	char text[DATE_LEN_MAX + 1] = {};
+	while (value.len > 0 && (*value.data == ' ' || *value.data == '\t')) {
+		value.data++;
+		value.len--;
+	}
+	while (value.len > 0 && strchr(" \t\r\n", value.data[value.len - 1]))
+		value.len--;
+	if (value.len == 0 || value.len > DATE_LEN_MAX || memchr(value.data, '\0', value.len))
+		return false;
+	memcpy(text, value.data, value.len);
+	return seconds_parse(text, delay_ms) || date_parse(text, now_s, delay_ms);
+}

@@ -1,0 +1,619 @@
+/*
+ * One claimed task: the only file that orders effects and commits.
+ *
+ *                ┌────────────────── next phase ─────────────────┐
+ *                ▼                                               │
+ *   claim ──► deciding ──► working* ──┬─► committing* ───────────┤
+ *                │ ▲          │       │                          │
+ *                │ └─ paused* ◄───────┤ (settling: ask again)    │
+ *                │                    ├─► finishing* ────────────┼─► ended
+ *                └────────────────────┴─► releasing* ────────────┘
+ *
+ *   * suspended: an answer, a timer or a wish resumes it.
+ *
+ * Callbacks and wishes (cancel, hand back, lose) only note what happened and feed the step watcher;
+ * run_step, called from the loop alone, decides. So no phase kind is ever re-entered, and a run is
+ * never freed under a caller.
+ *
+ * The two places where a crash may fall: after the effect and before committing is answered, which
+ * the derived key, the read-back or the same transaction make harmless; and after it, where the
+ * next claim finds the recovery point. What says that a phase may have been sent was durable before
+ * deciding: with the claim for the first, with the recovery point before for all others (rule 4).
+ *
+ * A cancel, a passed deadline and spent attempts end a task only when nothing foreign hangs in the
+ * air: an http phase whose earlier request may have taken effect is settled first, which is to say
+ * started with run_settling true, paused and started again for SETTLES_MAX times, and then unknown
+ * (V7). A keyed program that fails for good ends failed with executed "maybe": its key stands, a
+ * successor asks with the same one.
+ */
+#include "worker/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/base.h"
+#include "runtime/clock.h"
+#include "runtime/config.h"
+#include "runtime/log.h"
+#include "runtime/random.h"
+#include "worker/retry.h"
+#include "worker/run_private.h"
+#include "worker/text.h"
+#include "worker/worker.h"
+
+constexpr int64_t CRASH_FIRST_MS = 500; /* wait after the first crash of a task */
+constexpr int64_t CRASH_MAX_MS = 60'000;
+constexpr int SETTLES_MAX = 10;
+constexpr int64_t SETTLE_PAUSE_MS_MAX = 10'000;
+constexpr int64_t NO_KEY_DELAY_MS = 5'000; /* for another worker to take it */
+
+static const struct phase_kind *const kinds[] = {
+	[PHASE_SQL] = &phase_sql, [PHASE_HTTP] = &phase_http, [PHASE_PROGRAM] = &phase_program
+};
+
+#define TO(state) (1U << (state))
+static const unsigned edges[] = {
+	[RUN_DECIDING] = TO(RUN_WORKING) | TO(RUN_FINISHING) | TO(RUN_RELEASING) | TO(RUN_ENDED),
+	[RUN_WORKING] = TO(RUN_DECIDING) | TO(RUN_PAUSED) | TO(RUN_COMMITTING) | TO(RUN_FINISHING) |
+			TO(RUN_RELEASING) | TO(RUN_ENDED),
+	[RUN_PAUSED] = TO(RUN_DECIDING),
+	[RUN_COMMITTING] = TO(RUN_DECIDING) | TO(RUN_FINISHING) | TO(RUN_RELEASING) | TO(RUN_ENDED),
+	[RUN_FINISHING] = TO(RUN_RELEASING) | TO(RUN_ENDED),
+	[RUN_RELEASING] = TO(RUN_ENDED),
+	[RUN_ENDED] = 0,
+};
+
+void run_move(struct run *run, enum run_state to)
+{
+	hf_assert(edges[run->state] & TO(to));
+	run->state = to;
+}
+
+void run_feed(struct run *run)
+{
+	ev_feed_event(run->loop, &run->step, EV_CUSTOM);
+}
+
+bool run_deadline_passed(const struct run *run)
+{
+	return clock_boot_ms() >= run->deadline_at;
+}
+
+void run_timer_set(struct run *run, ev_timer *timer, int64_t ms)
+{
+	ev_timer_stop(run->loop, timer);
+	ev_now_update(run->loop);
+	ev_timer_set(timer, (double)(ms > 0 ? ms : 0) / 1000, 0);
+	ev_timer_start(run->loop, timer);
+}
+
+/* A phase whose effect is elsewhere and can be asked about: it is settled, never guessed. */
+bool run_is_foreign_request(const struct phase_spec *spec)
+{
+	return spec->type == PHASE_HTTP && spec->effect != EFFECT_PURE;
+}
+
+/* Something outside may have happened in this attempt or an earlier one. */
+bool run_may_have_happened(const struct run *run)
+{
+	if (run->spec->effect == EFFECT_PURE || run->spec->effect == EFFECT_LOCAL)
+		return false;
+	if (run->spec->type == PHASE_PROGRAM)
+		return run->result.here || run->sent_at != RUN_NEVER;
+	return run->sent_at != RUN_NEVER;
+}
+
+/* --- deciding ----------------------------------------------------------------------------------
+ */
+
+static void result_clear(struct run *run)
+{
+	buf_clear(&run->result.state);
+	buf_clear(&run->result.text);
+	buf_clear(&run->result.answer);
+	buf_clear(&run->broken);
+	run->result.here = false;
+	run->result.maybe_sent = false;
+	run->result.maybe_executed = false;
+}
+
+static void start_phase(struct run *run, bool settling)
+{
+	struct hf_err err = {};
+	run->serial++;
+	run->settling = settling;
+	run->stop = STOP_NONE;
+	run->started_at = clock_boot_ms();
+	bool needs_key = run->spec->effect != EFFECT_PURE && run->spec->effect != EFFECT_LOCAL;
+	if (run_scope_set(run, &err) != HF_OK && needs_key) {
+		log_error("no key for this task", "task_id", run->id, "error", err.text, nullptr);
+		buf_clear(&run->reason);
+		buf_add_text(&run->reason, "this worker has no key of the task's version");
+		run_release(run, RELEASE_AGAIN, NO_KEY_DELAY_MS, false);
+		return;
+	}
+	run_progress_phase(run);
+	log_debug("phase starts", "task_id", run->id, "phase", run->spec->name, "attempt",
+		  LOG_INT(run_attempt(run)), nullptr);
+	run_move(run, RUN_WORKING);
+	void *state = run->kind->start(run);
+	run->kind_state = run->result.here ? nullptr : state;
+}
+
+static void decide_completed(struct run *run)
+{
+	struct hf_err err = {};
+	run->spec = nullptr;
+	/* Without a phase no key is derived, so this cannot fail. */
+	hf_assert(run_scope_set(run, &err) == HF_OK);
+	run_finish_completed(run, false);
+}
+
+static void decide(struct run *run)
+{
+	result_clear(run);
+	if (run->lost == LOSS_CLAIM) {
+		run_move(run, RUN_ENDED);
+		return;
+	}
+	bool over = run->phase >= (int)run->tool->phases_count;
+	run->spec = over ? nullptr : &run->tool->phases[run->phase];
+	if (over) {
+		decide_completed(run);
+		return;
+	}
+	run->kind = kinds[run->spec->type];
+	if (run->back || run->abandoned || run->lost == LOSS_LEASE) {
+		run_give_back(run, false);
+		return;
+	}
+	if (run->task.crashes >= run->tool->crash_limit && !run->cancel) {
+		run_fail(run, "crash_limit", slice_of("worker died"), run_may_have_happened(run));
+		return;
+	}
+	bool stops = run->cancel || run_deadline_passed(run) || run->exhausted;
+	bool settles = stops && run_is_foreign_request(run->spec) && run_may_have_happened(run);
+	if (stops && !settles)
+		run_end_by_wish(run, run_may_have_happened(run));
+	else
+		start_phase(run, settles);
+}
+
+/* --- working -----------------------------------------------------------------------------------
+ */
+
+static void unknown(struct run *run)
+{
+	log_warn("outcome unknown", "task_id", run->id, "phase", run->spec->name, "error",
+		 run->result.text.data, nullptr);
+	run_release_because(run, RELEASE_UNKNOWN, 0, "; may have happened, nobody can tell yet");
+}
+
+/* A request may have taken effect and no more attempts will be made: ask, don't guess. */
+static void settle_later(struct run *run, int64_t delay_ms)
+{
+	if (++run->settles > SETTLES_MAX) {
+		unknown(run);
+		return;
+	}
+	run_move(run, RUN_PAUSED);
+	run_timer_set(run, &run->pause,
+		      delay_ms < SETTLE_PAUSE_MS_MAX ? delay_ms : SETTLE_PAUSE_MS_MAX);
+}
+
+static int64_t backoff(const struct run *run, int attempt)
+{
+	return retry_delay_ms(run->spec->backoff_first_ms, run->spec->backoff_max_ms, attempt,
+			      random_up_to(RETRY_DICE_MAX));
+}
+
+static void digest_retry(struct run *run)
+{
+	struct kept_result *result = &run->result;
+	bool foreign = run_is_foreign_request(run->spec);
+	bool happened = run_may_have_happened(run);
+	/* What a peer asks for is waited for, with the spread of a first attempt on top. */
+	int64_t delay =
+	    result->delay_ms > 0 ? result->delay_ms + backoff(run, 1) : backoff(run, run->attempt);
+	if (run->back && !run->cancel) {
+		run_give_back(run, result->maybe_sent);
+		return;
+	}
+	if (run->cancel || run_deadline_passed(run)) {
+		if (foreign && happened)
+			settle_later(run, delay);
+		else
+			run_end_by_wish(run, happened);
+		return;
+	}
+	if (!run->exhausted && run->attempt < run->spec->attempts) {
+		char more[96];
+		snprintf(more, sizeof more, "; attempt %d of %d in %.1f s", run->attempt + 1,
+			 run->spec->attempts, (double)delay / 1000);
+		run_release_because(run, RELEASE_RETRY, delay, more);
+		return;
+	}
+	run->exhausted = true;
+	if (foreign && happened && run->spec->effect == EFFECT_LOOKUP)
+		settle_later(run, delay);
+	else if (foreign && happened)
+		unknown(run);
+	else
+		run_fail(run, "attempts_exhausted", buf_slice(&result->text), happened);
+}
+
+static void digest_again(struct run *run)
+{
+	bool stops = run->cancel || run->exhausted || run_deadline_passed(run);
+	if (run->back && !run->cancel)
+		run_give_back(run, run->result.maybe_sent);
+	else if (stops && run_is_foreign_request(run->spec) && run_may_have_happened(run))
+		settle_later(run, run->result.delay_ms);
+	else if (stops)
+		run_end_by_wish(run, run_may_have_happened(run));
+	else
+		run_release_because(run, RELEASE_AGAIN, run->result.delay_ms, "");
+}
+
+static void digest_crash(struct run *run)
+{
+	bool happened = run->result.maybe_sent || run_may_have_happened(run);
+	int crashes = run->task.crashes + 1;
+	if (run->cancel || run_deadline_passed(run)) {
+		run_end_by_wish(run, happened);
+	} else if (crashes >= run->tool->crash_limit) {
+		hf_cleanup(buf) struct buf text = {};
+		buf_add_format(&text, "worker died, %d times in all: ", crashes);
+		buf_add_slice(&text, buf_slice(&run->result.text));
+		run_fail(run, "crash_limit", buf_slice(&text), happened);
+	} else {
+		int64_t delay = retry_delay_ms(CRASH_FIRST_MS, CRASH_MAX_MS, crashes,
+					       random_up_to(RETRY_DICE_MAX));
+		run->result.maybe_sent = happened;
+		run_release_because(run, RELEASE_CRASH, delay, "");
+	}
+}
+
+static void digest_stopped(struct run *run)
+{
+	/* A lookup that settled and was not interrupted has proved that nothing happened. */
+	bool absent = run->settling && run->spec->effect == EFFECT_LOOKUP && run->stop == STOP_NONE;
+	bool stops = run->cancel || run->exhausted || run_deadline_passed(run);
+	bool traces = run->spec->effect != EFFECT_PURE && run->spec->effect != EFFECT_LOCAL &&
+		      run->sent_at != RUN_NEVER;
+	if (absent && stops)
+		run_end_by_wish(run, false);
+	else if (run->back && !run->cancel)
+		run_give_back(run, run->result.maybe_sent);
+	else if (stops && traces && run_is_foreign_request(run->spec))
+		settle_later(run, 0);
+	else if (stops)
+		run_end_by_wish(run, traces);
+	else
+		digest_retry(run);
+}
+
+static void digest_lost(struct run *run)
+{
+	bool ours = run->lost == LOSS_LEASE || (run->lost == LOSS_NONE && run->abandoned);
+	if (ours)
+		run_give_back(run, run->result.maybe_sent || run_is_foreign_request(run->spec));
+	else
+		run_move(run, RUN_ENDED);
+}
+
+void run_advance(struct run *run, bool first)
+{
+	run->states[run->phase].known = true;
+	run->phase++;
+	run->attempt = 1;
+	run->first = first;
+	run->first_try_at = clock_boot_ms();
+	run->sent_at = first ? RUN_NEVER : run->first_try_at;
+	run->sent_here = false;
+	run->exhausted = false;
+	run->settles = 0;
+	run_move(run, RUN_DECIDING);
+}
+
+static void digest_done(struct run *run, bool committed)
+{
+	struct hf_err err = {};
+	if (run_keep_state(run, run->phase, buf_slice(&run->result.state), &err) != HF_OK) {
+		hf_cleanup(buf) struct buf text = {};
+		buf_add_format(&text, "its state cannot be kept: %s", err.text);
+		bool effect = run->spec->effect != EFFECT_PURE;
+		run_fail(run, "phase_failed", buf_slice(&text), effect);
+	} else if (committed) {
+		run_advance(run, true);
+	} else if (run->phase + 1 == (int)run->tool->phases_count) {
+		run->states[run->phase].known = true;
+		run_finish_completed(run, true);
+	} else {
+		run_move(run, RUN_COMMITTING);
+		run_send_write(run);
+	}
+}
+
+static void digest_tool_error(struct run *run)
+{
+	buf_clear(&run->stored_result);
+	buf_clear(&run->reason);
+	bool happened = run->result.maybe_sent || run_may_have_happened(run);
+	outcome_tool_error(run, buf_slice(&run->result.text), happened, &run->stored_result);
+	outcome_message(run, slice_of("the tool reported an error"), happened, &run->reason);
+	run_finish(run, TASK_COMPLETED, false);
+}
+
+static const char *const outcome_names[] = {
+	[PHASE_DONE] = "done",           [PHASE_COMMITTED] = "committed",
+	[PHASE_RETRY] = "retry",         [PHASE_AGAIN] = "again",
+	[PHASE_CRASHED] = "crashed",     [PHASE_TOOL_ERROR] = "tool_error",
+	[PHASE_FAILED] = "failed",       [PHASE_UNKNOWN] = "unknown",
+	[PHASE_CANCELLED] = "cancelled", [PHASE_LOST] = "lost",
+};
+
+static void digest(struct run *run)
+{
+	struct kept_result *result = &run->result;
+	if (run->broken.len > 0 && run->lost != LOSS_CLAIM) {
+		/* The phase was stopped by run_break, whose word is the true one. */
+		result->outcome = run->broken_outcome;
+		buf_clear(&result->text);
+		buf_add_slice(&result->text, buf_slice(&run->broken));
+	}
+	if (result->maybe_sent) {
+		run->sent_at = clock_boot_ms();
+		run->sent_here = true;
+		run->first = false;
+	}
+	bool done = result->outcome == PHASE_DONE || result->outcome == PHASE_COMMITTED;
+	log_write(done ? LOG_DEBUG : LOG_INFO, "phase", "task_id", run->id, "tool", run->tool->name,
+		  "phase", run->spec->name, "attempt", LOG_INT(run_attempt(run)), "outcome",
+		  outcome_names[result->outcome], "took_ms",
+		  LOG_INT(clock_boot_ms() - run->started_at), "text", result->text.data, nullptr);
+	if (!done && run->lost == LOSS_CLAIM) {
+		run_move(run, RUN_ENDED);
+		return;
+	}
+	switch (result->outcome) {
+	case PHASE_DONE:
+		digest_done(run, false);
+		break;
+	case PHASE_COMMITTED:
+		digest_done(run, true);
+		break;
+	case PHASE_RETRY:
+		digest_retry(run);
+		break;
+	case PHASE_AGAIN:
+		digest_again(run);
+		break;
+	case PHASE_CRASHED:
+		digest_crash(run);
+		break;
+	case PHASE_TOOL_ERROR:
+		digest_tool_error(run);
+		break;
+	case PHASE_FAILED:
+		run_fail(run, "phase_failed", buf_slice(&result->text), result->maybe_executed);
+		break;
+	case PHASE_UNKNOWN:
+		unknown(run);
+		break;
+	case PHASE_CANCELLED:
+		digest_stopped(run);
+		break;
+	case PHASE_LOST:
+		digest_lost(run);
+		break;
+	}
+}
+
+static enum run_stop wanted_stop(const struct run *run)
+{
+	if (run->lost != LOSS_NONE || run->abandoned || run->broken.len > 0)
+		return STOP_LOST;
+	if (run->back || (!run->settling && (run->cancel || run_deadline_passed(run))))
+		return STOP_SOON;
+	return STOP_NONE;
+}
+
+/* False: suspended. */
+static bool work(struct run *run)
+{
+	if (!run->result.here && wanted_stop(run) > run->stop) {
+		run->stop = wanted_stop(run);
+		if (run->kind_state)
+			run->kind->cancel(run->kind_state, run->stop == STOP_LOST);
+	}
+	if (!run->result.here || run->sides > 0)
+		return false;
+	run->kind_state = nullptr;
+	digest(run);
+	return true;
+}
+
+static bool wake_paused(struct run *run)
+{
+	if (ev_is_active(&run->pause) && !run->back && !run->abandoned && run->lost == LOSS_NONE)
+		return false;
+	ev_timer_stop(run->loop, &run->pause);
+	run_move(run, RUN_DECIDING);
+	return true;
+}
+
+static void run_step(struct run *run)
+{
+	for (bool moved = true; moved;) {
+		switch (run->state) {
+		case RUN_DECIDING:
+			decide(run);
+			break;
+		case RUN_WORKING:
+			moved = work(run);
+			break;
+		case RUN_PAUSED:
+			moved = wake_paused(run);
+			break;
+		case RUN_COMMITTING:
+		case RUN_FINISHING:
+		case RUN_RELEASING:
+			moved = run_written(run);
+			break;
+		case RUN_ENDED:
+			worker_run_ended(run->worker, run, run->due_ms);
+			return;
+		}
+	}
+}
+
+static void on_step(struct ev_loop *, ev_prepare *step, int)
+{
+	run_step(container_of(step, struct run, step));
+}
+
+static void on_deadline(struct ev_loop *, ev_timer *timer, int)
+{
+	struct run *run = container_of(timer, struct run, deadline);
+	if (run_deadline_passed(run))
+		run_feed(run);
+	else /* libev's clock is not the boot clock */
+		run_timer_set(run, timer, run->deadline_at - clock_boot_ms());
+}
+
+static void on_pause(struct ev_loop *, ev_timer *timer, int)
+{
+	struct run *run = container_of(timer, struct run, pause);
+	ev_timer_stop(run->loop, timer);
+	if (run->state != RUN_PAUSED)
+		run_send_write(run);
+	run_feed(run);
+}
+
+/* --- from outside ------------------------------------------------------------------------------
+ */
+
+struct run *run_start(struct worker *worker, const struct tool *tool, const char *folder,
+		      const struct claimed_task *task)
+{
+	struct run *run = hf_alloc(sizeof *run);
+	run->worker = worker;
+	run->loop = worker_loop(worker);
+	run->tool = tool;
+	run->folder = folder;
+	run->due_ms = -1;
+	ev_init(&run->step, on_step);
+	ev_init(&run->deadline, on_deadline);
+	ev_init(&run->pause, on_pause);
+	struct hf_err err = {};
+	if (run_keep_claim(run, task, &err) != HF_OK) {
+		hf_cleanup(buf) struct buf text = {};
+		buf_add_format(&text, "what is stored of the task cannot be read: %s", err.text);
+		run_fail(run, "corrupt", buf_slice(&text),
+			 run->phase > 0 || run->sent_at != RUN_NEVER);
+		return run;
+	}
+	run_timer_set(run, &run->deadline, run->deadline_at - clock_boot_ms());
+	run_feed(run);
+	return run;
+}
+
+void run_free(struct run *run)
+{
+	hf_assert(run->sides == 0);
+	ev_clear_pending(run->loop, &run->step);
+	ev_timer_stop(run->loop, &run->deadline);
+	ev_timer_stop(run->loop, &run->pause);
+	run_keep_free(run);
+	struct buf *bufs[] = { &run->result.state, &run->result.text,   &run->result.answer,
+			       &run->broken,       &run->message,       &run->answer.adopted,
+			       &run->reason,       &run->stored_result, &run->stored_error };
+	for (size_t i = 0; i < countof(bufs); i++)
+		buf_deinit(bufs[i]);
+	free(run);
+}
+
+void run_cancel(struct run *run)
+{
+	run->cancel = true;
+	run_feed(run);
+}
+
+void run_note_cancel(struct run *run)
+{
+	run->cancel = true;
+}
+
+void run_hand_back(struct run *run)
+{
+	run->back = true;
+	run_feed(run);
+}
+
+void run_abandon(struct run *run)
+{
+	run->back = true;
+	run->abandoned = true;
+	run_feed(run);
+}
+
+void run_lose(struct run *run, bool taken)
+{
+	if (taken)
+		run->lost = LOSS_CLAIM;
+	else if (run->lost == LOSS_NONE)
+		run->lost = LOSS_LEASE;
+	run_feed(run);
+}
+
+bool run_owns(const struct run *run, const struct beat_flag *flag)
+{
+	return task_id_equal(&run->task.id, &flag->id) &&
+	       uuid_equal(&run->task.token, &flag->token);
+}
+
+bool run_settling(const struct run *run)
+{
+	return run->settling;
+}
+
+bool run_is_first(const struct run *run)
+{
+	return run->first;
+}
+
+int64_t run_first_try_age_ms(const struct run *run)
+{
+	return clock_boot_ms() - run->first_try_at;
+}
+
+int64_t run_sent_age_ms(const struct run *run)
+{
+	if (run->sent_at == RUN_NEVER)
+		return -1;
+	int64_t age = clock_boot_ms() - run->sent_at;
+	return age > 0 ? age : 0;
+}
+
+int64_t run_grace_ms(const struct run *run)
+{
+	const struct config *config = worker_config(run->worker);
+	return run->back && !run->cancel ? config->drain_ms : config->cancel_grace_ms;
+}
+
+void run_phase_done(struct run *run, const struct phase_result *result)
+{
+	hf_assert(run->state == RUN_WORKING);
+	hf_assert(!run->result.here);
+	struct kept_result *kept = &run->result;
+	kept->here = true;
+	kept->outcome = result->outcome;
+	kept->delay_ms = result->delay_ms;
+	kept->maybe_sent = result->maybe_sent;
+	kept->maybe_executed = result->maybe_executed;
+	buf_add_slice(&kept->state, result->state);
+	text_clean(slice_of(result->text), TEXT_TOOL_ERROR_LEN_MAX, &kept->text);
+	text_clean(slice_of(result->answer), TEXT_PROGRESS_LEN_MAX, &kept->answer);
+	run_feed(run);
+}

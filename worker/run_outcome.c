@@ -1,0 +1,133 @@
+/* The words of outcomes: the stored result of a completed task, the error object of a failed one,
+ * and the sentence that a person reads. `executed` is what R3.5 asks for: "yes" once a keyed or
+ * lookup phase has its recovery point; "maybe" where the phase at hand may have taken effect, or a
+ * local phase is done, of which only its author knows whether its SQL changes anything; else "no".
+ */
+#include <string.h>
+
+#include "runtime/base.h"
+#include "runtime/json.h"
+#include "worker/run_private.h"
+#include "worker/text.h"
+
+static const char *executed(const struct run *run, bool maybe_now)
+{
+	bool maybe = maybe_now;
+	for (size_t i = 0; i < run->tool->phases_count; i++) {
+		if (!run->states[i].known)
+			continue;
+		enum effect_class effect = run->tool->phases[i].effect;
+		if (effect != EFFECT_PURE && effect != EFFECT_LOCAL)
+			return "yes";
+		maybe = maybe || effect == EFFECT_LOCAL;
+	}
+	return maybe ? "maybe" : "no";
+}
+
+static void encode_clean(struct slice text, size_t len_max, struct buf *out)
+{
+	hf_cleanup(buf) struct buf clean = {};
+	text_clean(text, len_max, &clean);
+	json_string_encode(buf_slice(&clean), out);
+}
+
+static struct slice link_name(struct slice uri, const struct run *run)
+{
+	size_t end = 0;
+	while (end < uri.len && uri.data[end] != '?' && uri.data[end] != '#')
+		end++;
+	size_t start = end;
+	while (start > 0 && uri.data[start - 1] != '/')
+		start--;
+	if (start == end)
+		return slice_of(run->tool->name);
+	return (struct slice){ uri.data + start, end - start };
+}
+
+static enum hf_code add_links(struct run *run, struct buf *out, struct hf_err *err)
+{
+	hf_cleanup(buf) struct buf links = {};
+	hf_try(template_json(run->tool->result_links, &run->scope, &links, err));
+	struct slice link;
+	for (size_t at = 0; json_array_next(buf_slice(&links), &at, &link);) {
+		if (json_type_of(link) != JSON_STRING)
+			return hf_fail(err, HF_INVALID, "a link of the result is no string");
+		hf_cleanup(buf) struct buf uri = {};
+		json_string_decode(link, &uri);
+		if (out->data[out->len - 1] != '[')
+			buf_add_byte(out, ',');
+		buf_add_text(out, "{\"type\":\"resource_link\",\"uri\":");
+		buf_add_slice(out, link);
+		buf_add_text(out, ",\"name\":");
+		json_string_encode(link_name(buf_slice(&uri), run), out);
+		buf_add_byte(out, '}');
+	}
+	return HF_OK;
+}
+
+enum hf_code outcome_result(struct run *run, struct buf *out, struct hf_err *err)
+{
+	const struct tool *tool = run->tool;
+	out->max = RUN_RESULT_BYTES_MAX;
+	buf_add_text(out, "{\"content\":[");
+	if (tool->result_text.len > 0) {
+		buf_add_text(out, "{\"type\":\"text\",\"text\":");
+		hf_try(template_json(tool->result_text, &run->scope, out, err));
+		buf_add_byte(out, '}');
+	}
+	if (tool->result_links.len > 0)
+		hf_try(add_links(run, out, err));
+	buf_add_byte(out, ']');
+	if (tool->result_structured.len > 0) {
+		buf_add_text(out, ",\"structuredContent\":");
+		hf_try(template_json(tool->result_structured, &run->scope, out, err));
+	}
+	buf_add_text(out, ",\"isError\":false}");
+	if (out->overflow)
+		return hf_fail(err, HF_LIMIT, "the result is over %zu bytes", RUN_RESULT_BYTES_MAX);
+	return HF_OK;
+}
+
+void outcome_tool_error(struct run *run, struct slice text, bool maybe_now, struct buf *out)
+{
+	buf_add_text(out, "{\"content\":[{\"type\":\"text\",\"text\":");
+	encode_clean(text, TEXT_TOOL_ERROR_LEN_MAX, out);
+	buf_add_text(out, "}],\"structuredContent\":{\"type\":\"tool_error\",\"phase\":");
+	json_string_encode(slice_of(run->spec->name), out);
+	buf_add_format(out, ",\"executed\":\"%s\"},\"isError\":true}", executed(run, maybe_now));
+}
+
+void outcome_error(struct run *run, const char *type, struct slice text, bool maybe_now,
+		   struct buf *out)
+{
+	constexpr int INTERNAL_ERROR = -32603;
+	hf_cleanup(buf) struct buf message = {};
+	if (run->spec)
+		buf_add_format(&message, "%s: ", run->spec->name);
+	buf_add_slice(&message, text);
+	buf_add_format(out, "{\"code\":%d,\"message\":", INTERNAL_ERROR);
+	encode_clean(buf_slice(&message), TEXT_REASON_LEN_MAX, out);
+	buf_add_format(out, ",\"data\":{\"type\":\"%s\"", type);
+	if (run->spec) {
+		buf_add_text(out, ",\"phase\":");
+		json_string_encode(slice_of(run->spec->name), out);
+	}
+	buf_add_format(out, ",\"executed\":\"%s\"}}", executed(run, maybe_now));
+}
+
+void outcome_message(struct run *run, struct slice text, bool maybe_now, struct buf *out)
+{
+	text_clean(text, TEXT_REASON_LEN_MAX, out);
+	const char *between = "; done before: ";
+	for (size_t i = 0; i < run->tool->phases_count; i++) {
+		if (!run->states[i].known)
+			continue;
+		buf_add_text(out, between);
+		buf_add_text(out, run->tool->phases[i].name);
+		between = ", ";
+	}
+	if (between[0] == ';')
+		buf_add_text(out, "; no phase was done");
+	if (maybe_now && run->spec)
+		buf_add_format(out, "; %s may have taken effect", run->spec->name);
+}

@@ -1,0 +1,179 @@
+/* run_private.h - inside of a run, shared by run*.c alone: run.c is the machine, run_keep.c what it
+ * knows (claim, states, checkpoints), run_phase.c what phases may ask, run_outcome.c the words. */
+#pragma once
+
+#include <ev.h>
+
+#include "runtime/arena.h"
+#include "runtime/buf.h"
+#include "runtime/key.h"
+#include "worker/phase.h"
+#include "worker/run.h"
+
+constexpr size_t RUN_KEPT_BYTES_MAX = 64 << 20; /* states and checkpoints, beyond the claim's */
+constexpr size_t RUN_CLAIM_BYTES_MAX = 1
+				       << 30; /* of the claim's copy; the store's bound is lower */
+constexpr size_t RUN_STATE_JSON_BYTES_MAX = 64 << 20; /* one state as JSON text */
+constexpr size_t RUN_RESULT_BYTES_MAX = 1 << 20;      /* of the stored result */
+constexpr size_t RUN_NAME_LEN_MAX = 200;              /* of a checkpoint or artifact */
+constexpr int64_t RUN_NEVER = INT64_MIN;
+
+enum run_state {
+	RUN_DECIDING,
+	RUN_WORKING,
+	RUN_PAUSED,
+	RUN_COMMITTING,
+	RUN_FINISHING,
+	RUN_RELEASING,
+	RUN_ENDED,
+};
+
+enum run_loss { LOSS_NONE, LOSS_LEASE, LOSS_CLAIM };
+
+/* What phase_kind.cancel was told last. */
+enum run_stop { STOP_NONE, STOP_SOON, STOP_LOST };
+
+struct known_state {
+	bool known;
+	struct buf msgpack, json;
+};
+
+struct checkpoint {
+	struct checkpoint *next;
+	int phase, n; /* n: its place within the phase, from 1 */
+	struct buf name, value;
+};
+
+/* A copy of struct phase_result. */
+struct kept_result {
+	bool here;
+	enum phase_outcome outcome;
+	struct buf state, text, answer;
+	int64_t delay_ms;
+	bool maybe_sent, maybe_executed;
+};
+
+/* What the store said to the write in flight. */
+struct kept_answer {
+	bool here;
+	enum hf_code code;
+	enum fence fence;
+	bool cancel;
+	struct buf adopted;
+	struct hf_err err;
+};
+
+struct run {
+	struct worker *worker;
+	struct ev_loop *loop;
+	const struct tool *tool;
+	const char *folder;
+
+	/* The claim. Times are of the boot clock. */
+	struct arena *arena;
+	struct claimed_task task;
+	char id[TASK_ID_TEXT_LEN + 1];
+	struct buf args; /* with the effect ID in it */
+	int64_t claimed_at, deadline_at;
+	struct known_state *states; /* one a phase */
+	struct checkpoint *checkpoints;
+	int points[TOOL_PHASES_MAX]; /* highest checkpoint number given out, by phase */
+	size_t kept_bytes;
+
+	/* Where it stands. */
+	enum run_state state;
+	ev_prepare step; /* never started: only fed, to step outside of everybody's stack */
+	ev_timer deadline, pause;
+	int phase, attempt;
+	bool first;                    /* nobody has started this phase before */
+	int64_t first_try_at, sent_at; /* sent_at: RUN_NEVER where no request may have left */
+	bool sent_here;                /* in this claim: the store does not know of it yet */
+	int settles;                   /* tries to learn whether it happened */
+	bool exhausted;                /* no attempt is left; only settling remains */
+
+	/* What was wished. */
+	bool cancel, back, abandoned;
+	enum run_loss lost;
+
+	/* The running phase. */
+	const struct phase_spec *spec;
+	const struct phase_kind *kind;
+	void *kind_state;
+	uint64_t serial; /* of phase starts: late answers of an earlier one are dropped */
+	bool settling;
+	enum run_stop stop;
+	int64_t started_at;
+	char key[DERIVED_KEY_LEN + 1];
+	struct buf key_json, task_json, states_json;
+	struct template_scope scope;
+	struct kept_result result;
+	size_t sides; /* checkpoints and artifacts on their way */
+	struct buf broken;
+	enum phase_outcome broken_outcome; /* RETRY or FAILED: stands for the phase's own */
+
+	/* Progress. */
+	double progress;
+	struct buf message;
+	bool progress_changed;
+
+	/* The write in flight. */
+	struct kept_answer answer;
+	enum release how;
+	int64_t delay_ms, due_ms; /* due_ms: what worker_run_ended tells */
+	bool maybe_sent, with_last;
+	struct buf reason;
+	enum task_state outcome;
+	struct buf stored_result, stored_error;
+};
+
+/* run.c */
+void run_feed(struct run *run); /* step soon, from the loop */
+void run_move(struct run *run, enum run_state to);
+void run_timer_set(struct run *run, ev_timer *timer, int64_t ms);
+bool run_deadline_passed(const struct run *run);
+/* A phase whose effect is elsewhere and can be asked about: it is settled, never guessed. */
+bool run_is_foreign_request(const struct phase_spec *spec);
+/* Something outside may have happened in this attempt or an earlier one. */
+bool run_may_have_happened(const struct run *run);
+/* The phase has its recovery point. `first`: nobody has started the next one. */
+void run_advance(struct run *run, bool first);
+
+/* run_write.c: each moves the run to where its write is in flight. */
+void run_send_write(struct run *run); /* again, after a refusal */
+void run_release(struct run *run, enum release how, int64_t delay_ms, bool maybe_sent);
+/* As the result's text says, and `more`. */
+void run_release_because(struct run *run, enum release how, int64_t delay_ms, const char *more);
+void run_give_back(struct run *run, bool maybe_sent);
+void run_finish(struct run *run, enum task_state outcome, bool with_last);
+void run_fail(struct run *run, const char *type, struct slice text, bool maybe_now);
+void run_finish_completed(struct run *run, bool with_last);
+/* The end by a cancel, the deadline or spent attempts, now that nothing hangs in the air. */
+void run_end_by_wish(struct run *run, bool maybe_now);
+/* Takes the answer; false: suspended. */
+bool run_written(struct run *run);
+
+/* run_keep.c */
+/* HF_INVALID, HF_CORRUPT: what is stored cannot be read; the run goes no further. */
+enum hf_code run_keep_claim(struct run *run, const struct claimed_task *task, struct hf_err *err);
+/* Keeps the state of a phase in both forms; not yet known to templates. */
+enum hf_code run_keep_state(struct run *run, int phase, struct slice msgpack, struct hf_err *err);
+struct checkpoint *run_checkpoint_find(struct run *run, struct slice name);
+void run_checkpoint_keep(struct run *run, int32_t place, struct slice name, struct slice value);
+/* Sets up key and scope of run->phase. HF_MISSING: this worker has no such key. */
+enum hf_code run_scope_set(struct run *run, struct hf_err *err);
+void run_keep_free(struct run *run);
+
+/* run_phase.c */
+void run_progress_phase(struct run *run);
+/* The phase cannot go on; its own outcome no longer counts. */
+void run_break(struct run *run, enum phase_outcome outcome, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* run_outcome.c: the words of outcomes. */
+/* HF_MISSING, HF_INVALID, HF_LIMIT: the templates do not fit what the phases gave. */
+enum hf_code outcome_result(struct run *run, struct buf *out, struct hf_err *err);
+void outcome_tool_error(struct run *run, struct slice text, bool maybe_now, struct buf *out);
+void outcome_error(struct run *run, const char *type, struct slice text, bool maybe_now,
+		   struct buf *out);
+/* "what: text; done before: collect, render" with " (publish may have happened)" by `maybe_now`. */
+void outcome_message(struct run *run, struct slice text, bool maybe_now, struct buf *out);

@@ -1,0 +1,196 @@
+/* spawn.c - fork and exec. Between them only async-signal-safe calls: this process has threads
+ * (libcurl's resolver) whose locks may be held. The parent blocks all signals around the fork, so
+ * that no handler of libev runs in the child. */
+#include "worker/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base.h"
+#include "worker/host.h"
+
+constexpr int FRAMES_FD = 3;
+constexpr int PARKED_FD = 10; /* above all that is set up below */
+constexpr int EXIT_NOT_SET_UP = 126;
+constexpr int EXIT_NOT_STARTED = 127;
+
+static void write_text(const char *text)
+{
+	ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
+	(void)ignored;
+}
+
+[[noreturn]] static void child_fail(int status, const char *what, int why)
+{
+	const char *name = strerrorname_np(why);
+	write_text("holdfast: ");
+	write_text(what);
+	write_text(": ");
+	write_text(name ? name : "error");
+	write_text("\n");
+	_exit(status);
+}
+
+static void child_limit(int resource, int64_t max)
+{
+	struct rlimit old, limit = { (rlim_t)max, (rlim_t)max };
+	/* A limit that is already tighter stays. */
+	if (getrlimit((__rlimit_resource_t)resource, &old) == 0 && old.rlim_max < limit.rlim_max)
+		limit.rlim_cur = limit.rlim_max = old.rlim_max;
+	if (setrlimit((__rlimit_resource_t)resource, &limit) < 0)
+		child_fail(EXIT_NOT_SET_UP, "setrlimit", errno);
+}
+
+static void child_limits(void)
+{
+	child_limit(RLIMIT_CORE, 0);
+	child_limit(RLIMIT_NOFILE, HOST_FILES_MAX);
+	child_limit(RLIMIT_CPU, HOST_CPU_S_MAX);
+	child_limit(RLIMIT_FSIZE, HOST_FILE_BYTES_MAX);
+	/* ASan reserves terabytes: in such a build the tools of the tests are built so, too. */
+#if !__has_feature(address_sanitizer)
+	child_limit(RLIMIT_DATA, HOST_MEMORY_BYTES_MAX);
+	child_limit(RLIMIT_AS, HOST_ADDRESS_BYTES_MAX);
+#endif
+}
+
+static void child_signals(void)
+{
+	struct sigaction standard = { .sa_handler = SIG_DFL };
+	for (int number = 1; number < NSIG; number++)
+		sigaction(number, &standard, nullptr); /* fails for KILL and STOP, rightly */
+	sigset_t none;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+static void child_files(const struct spawn *spawn)
+{
+	/* First out of the way of 0 to 3, whatever their numbers are. */
+	int log = fcntl(spawn->log, F_DUPFD_CLOEXEC, PARKED_FD);
+	int frames = fcntl(spawn->frames, F_DUPFD_CLOEXEC, PARKED_FD);
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	int high_null = fcntl(null, F_DUPFD_CLOEXEC, PARKED_FD);
+	if (dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0 ||
+	    dup2(high_null, STDIN_FILENO) < 0 || dup2(frames, FRAMES_FD) < 0)
+		child_fail(EXIT_NOT_SET_UP, "descriptors", errno);
+	close_range(FRAMES_FD + 1, ~0U, 0);
+}
+
+[[noreturn]] static void child_run(const struct spawn *spawn, pid_t parent)
+{
+	child_signals();
+	setsid();
+	child_files(spawn);
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		child_fail(EXIT_NOT_SET_UP, "prctl", errno);
+	/* The worker may have died before the line above. */
+	if (getppid() != parent)
+		_exit(EXIT_NOT_SET_UP);
+	child_limits();
+	umask(0077);
+	if (chdir(spawn->folder) < 0)
+		child_fail(EXIT_NOT_SET_UP, "working directory", errno);
+	execve(spawn->program, spawn->argv, spawn->envp);
+	child_fail(EXIT_NOT_STARTED, spawn->program, errno);
+}
+
+enum hf_code spawn_process(const struct spawn *spawn, pid_t *pid, struct hf_err *err)
+{
+	hf_assert(spawn->program[0] == '/');
+	hf_assert(spawn->argv[0]);
+	sigset_t all, before;
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &before);
+	pid_t parent = getpid();
+	pid_t child = fork();
+	int why = errno;
+	if (child == 0)
+		child_run(spawn, parent);
+	sigprocmask(SIG_SETMASK, &before, nullptr);
+	if (child < 0)
+		return hf_fail(err, HF_SYSTEM, "fork: %s", strerror(why));
+	*pid = child;
+	return HF_OK;
+}
+
+size_t spawn_count(char *const *texts)
+{
+	size_t count = 0;
+	while (texts && texts[count])
+		count++;
+	return count;
+}
+
+char **spawn_free(char **texts)
+{
+	for (size_t i = 0; texts && texts[i]; i++)
+		free(texts[i]);
+	free(texts);
+	return nullptr;
+}
+
+char **spawn_copy(char *const *texts)
+{
+	char **copy = hf_alloc((spawn_count(texts) + 1) * sizeof *copy);
+	for (size_t i = 0; texts && texts[i]; i++)
+		copy[i] = hf_strdup(texts[i]);
+	return copy;
+}
+
+bool spawn_same(char *const *a, char *const *b)
+{
+	size_t count = spawn_count(a);
+	if (count != spawn_count(b))
+		return false;
+	for (size_t i = 0; i < count; i++) {
+		if (strcmp(a[i], b[i]) != 0)
+			return false;
+	}
+	return true;
+}
+
+char **spawn_resolve(const char *folder, char *const *command)
+{
+	char **argv = hf_alloc((spawn_count(command) + 1) * sizeof *argv);
+	for (size_t i = 0; command[i]; i++) {
+		bool inside = strncmp(command[i], "./", 2) == 0;
+		argv[i] =
+		    inside ? hf_format("%s/%s", folder, command[i] + 2) : hf_strdup(command[i]);
+	}
+	return argv;
+}
+
+static char *find_in_path(const char *name)
+{
+	for (const char *at = SPAWN_PATH; *at;) {
+		size_t len = strcspn(at, ":");
+		char *program = hf_format("%.*s/%s", (int)len, at, name);
+		if (access(program, X_OK) == 0)
+			return program;
+		free(program);
+		at += len + (at[len] == ':');
+	}
+	return nullptr;
+}
+
+enum hf_code spawn_find(const char *name, char **program, struct hf_err *err)
+{
+	if (!strchr(name, '/')) {
+		*program = find_in_path(name);
+		if (!*program)
+			return hf_fail(err, HF_MISSING, "no program %s in %s", name, SPAWN_PATH);
+		return HF_OK;
+	}
+	if (name[0] != '/' || access(name, X_OK) < 0)
+		return hf_fail(err, HF_MISSING, "no program %s", name);
+	*program = hf_strdup(name);
+	return HF_OK;
+}

@@ -1,0 +1,36 @@
+/* spawn.h - starts a tool process: its command resolved, a session and process group of its own,
+ * limits, no signals of ours, only the descriptors it is meant to have, and it dies with the
+ * worker. Called by host.c.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "runtime/err.h"
+
+struct spawn {
+	const char *program; /* absolute */
+	char **argv, **envp; /* nullptr-terminated */
+	const char *folder;  /* working directory */
+	int frames;          /* becomes descriptor 3 */
+	int log;             /* becomes 1 and 2; 0 is /dev/null */
+};
+
+/* The process; its number is also that of its group and session. What goes wrong between fork and
+ * exec is written to `log` and ends it with status 126 or 127. HF_SYSTEM: no process. */
+enum hf_code spawn_process(const struct spawn *spawn, pid_t *pid, struct hf_err *err);
+
+/* What a tool finds its programs in, whatever this process's own path is. */
+static constexpr char SPAWN_PATH[] = "/usr/local/bin:/usr/bin:/bin";
+
+/* Heap copy of a command with "./x", wherever it stands in it, as the file x of `folder`. */
+[[nodiscard]] char **spawn_resolve(const char *folder, char *const *command);
+/* HF_MISSING: no such program, or not to be executed. Heap path by out-parameter. */
+enum hf_code spawn_find(const char *name, char **program, struct hf_err *err);
+
+/* Lists of texts that end with a nullptr; a nullptr counts as an empty list. */
+size_t spawn_count(char *const *texts);
+[[nodiscard]] char **spawn_copy(char *const *texts);
+bool spawn_same(char *const *a, char *const *b);
+char **spawn_free(char **texts); /* returns nullptr */

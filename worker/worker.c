@@ -1,0 +1,538 @@
+/*
+ * Slots, the claim loop and the end of the process.
+ *
+ *   A claim is in flight at most once. After one that brought tasks the next follows soon, after an
+ *   empty one the wait doubles up to poll_ms, with jitter; a wake-up, a freed slot and a task that
+ *   falls due again shorten it. Nothing is claimed without an acknowledged beat, a version that
+ *   stands unpacked, and a free slot.
+ *
+ *   serving ──SIGTERM──► draining ──no run is left──► leaving ──answer or time──► ended
+ *
+ *   While draining nothing is claimed, every run is asked to give its task back, and one whose
+ *   foreign request is in flight has drain_ms to hear the answer. A second signal ends it at once;
+ *   the claims then fall to others when the beats stay away.
+ */
+#include "worker/worker.h"
+
+#include <errno.h>
+#include <ev.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base.h"
+#include "runtime/buf.h"
+#include "runtime/clock.h"
+#include "runtime/command.h"
+#include "runtime/config.h"
+#include "runtime/json.h"
+#include "runtime/key.h"
+#include "runtime/log.h"
+#include "runtime/random.h"
+#include "runtime/sqlphase.h"
+#include "runtime/store.h"
+#include "worker/beat.h"
+#include "worker/downstream.h"
+#include "worker/host.h"
+#include "worker/run.h"
+#include "worker/versions.h"
+
+constexpr int CLAIM_TASKS_MAX = 64;   /* of one claim */
+constexpr int64_t POLL_FIRST_MS = 10; /* after a claim that brought tasks; then doubled */
+constexpr int64_t LEAVE_MS = 2'000;   /* for the last words at the end */
+constexpr int64_t END_LOOK_MS = 10;   /* between two looks for tool processes at the end */
+constexpr off_t CONF_BYTES_MAX = 1 << 20;
+
+enum worker_state { WORKER_SERVING, WORKER_DRAINING, WORKER_LEAVING, WORKER_ENDED };
+
+struct worker {
+	const struct config *config;
+	struct ev_loop *loop;
+	struct keyring *keyring;
+	struct buf conf;
+	char *state_dir; /* absolute */
+	struct store *store;
+	struct sqlphase_pool *sql;
+	struct downstream *downstream;
+	struct host_pool *hosts;
+	struct versions *versions;
+	struct beat *beat;
+
+	enum worker_state state;
+	struct run **runs; /* config->slots of them */
+	size_t runs_count;
+	bool claiming, claim_again;
+	struct uuid claimer; /* the incarnation of the claim in flight */
+	int64_t wait_ms;     /* between two claims, before jitter */
+	ev_timer claim;
+	bool lost, taken; /* the incarnation is; `taken` as beat_hooks.lost says */
+	ev_timer renew;
+	ev_signal term, interrupt;
+	ev_timer drain; /* drain_ms, then LEAVE_MS */
+	ev_timer look;  /* for the end */
+	int exit_code;
+};
+
+static void timer_set(struct worker *worker, ev_timer *timer, int64_t ms)
+{
+	ev_timer_stop(worker->loop, timer);
+	ev_now_update(worker->loop);
+	ev_timer_set(timer, (double)(ms > 0 ? ms : 0) / 1000, 0);
+	ev_timer_start(worker->loop, timer);
+}
+
+/* --- claiming -----------------------------------------------------------------------------------
+ */
+
+static size_t free_slots(const struct worker *worker)
+{
+	return (size_t)worker->config->slots - worker->runs_count;
+}
+
+static void claim_in(struct worker *worker, int64_t ms)
+{
+	if (worker->state == WORKER_SERVING)
+		timer_set(worker, &worker->claim, ms);
+}
+
+/* No later than in `ms`. */
+static void claim_by(struct worker *worker, int64_t ms)
+{
+	bool sooner = ev_is_active(&worker->claim) &&
+		      ev_timer_remaining(worker->loop, &worker->claim) * 1000 <= (double)ms;
+	if (worker->claiming)
+		worker->claim_again = worker->claim_again || ms == 0;
+	else if (!sooner)
+		claim_in(worker, ms);
+}
+
+/* A quarter of the wait is chance, so that workers that began together drift apart. */
+static void claim_after_wait(struct worker *worker)
+{
+	int64_t quarter = worker->wait_ms / 4;
+	claim_in(worker, worker->wait_ms - quarter + random_up_to(quarter));
+}
+
+static void take(struct worker *worker, const struct claimed_task *task)
+{
+	const struct version *version = versions_find(worker->versions, task->tool);
+	hf_assert(version); /* only queues of versions that stand here were claimed from */
+	hf_assert(free_slots(worker) > 0);
+	struct run *run = run_start(worker, version->tool, version->folder, task);
+	worker->runs[worker->runs_count++] = run;
+	if (worker->state != WORKER_SERVING)
+		run_hand_back(run);
+	const struct uuid *now = beat_incarnation(worker->beat);
+	if (!now || !uuid_equal(now, &worker->claimer))
+		run_lose(run, worker->taken);
+}
+
+static void renew_if_over(struct worker *worker)
+{
+	if (worker->lost && worker->runs_count == 0 && !worker->claiming)
+		timer_set(worker, &worker->renew, 0);
+}
+
+static void on_claimed(void *ctx, enum hf_code code, const struct claimed_task *tasks, size_t count,
+		       const struct hf_err *err)
+{
+	struct worker *worker = ctx;
+	worker->claiming = false;
+	if (code == HF_CANCELLED)
+		return;
+	if (code != HF_OK)
+		log_warn("claim failed", "error", err ? err->text : nullptr, nullptr);
+	for (size_t i = 0; i < count; i++)
+		take(worker, &tasks[i]);
+	renew_if_over(worker);
+	if (count > 0)
+		worker->wait_ms = POLL_FIRST_MS;
+	else
+		worker->wait_ms = worker->wait_ms * 2 < worker->config->poll_ms
+				      ? worker->wait_ms * 2
+				      : worker->config->poll_ms;
+	/* Woken, and there was nothing to claim: perhaps it is of a version not known here. */
+	if (worker->claim_again && count == 0 && worker->state == WORKER_SERVING)
+		versions_hint(worker->versions);
+	if (worker->claim_again)
+		claim_in(worker, 0);
+	else
+		claim_after_wait(worker);
+	worker->claim_again = false;
+}
+
+static void on_claim_time(struct ev_loop *, ev_timer *timer, int)
+{
+	struct worker *worker = container_of(timer, struct worker, claim);
+	ev_timer_stop(worker->loop, timer);
+	const struct uuid *incarnation = beat_incarnation(worker->beat);
+	size_t queues_count, room = free_slots(worker);
+	const int32_t *queues = versions_queues(worker->versions, &queues_count);
+	/* What is missing comes with a call of claim_by. */
+	if (worker->claiming || worker->state != WORKER_SERVING || !incarnation || room == 0 ||
+	    queues_count == 0)
+		return;
+	worker->claiming = true;
+	worker->claimer = *incarnation;
+	int limit = room < (size_t)CLAIM_TASKS_MAX ? (int)room : CLAIM_TASKS_MAX;
+	store_claim(worker->store, incarnation, queues, queues_count, limit, on_claimed, worker);
+}
+
+static void on_wake(void *ctx, bool cancel)
+{
+	struct worker *worker = ctx;
+	if (cancel)
+		beat_now(worker->beat);
+	else
+		claim_by(worker, 0);
+}
+
+static void on_versions(void *ctx)
+{
+	claim_by(ctx, 0);
+}
+
+/* --- beats --------------------------------------------------------------------------------------
+ */
+
+static size_t beat_progress(void *ctx, struct beat_task *tasks, size_t room)
+{
+	struct worker *worker = ctx;
+	size_t count = 0;
+	for (size_t i = 0; i < worker->runs_count && count < room; i++)
+		count += run_progress_take(worker->runs[i], &tasks[count]);
+	return count;
+}
+
+static size_t beat_running(void *ctx)
+{
+	return ((struct worker *)ctx)->runs_count;
+}
+
+static void on_beat_cancel(void *ctx, const struct beat_flag *flag)
+{
+	struct worker *worker = ctx;
+	for (size_t i = 0; i < worker->runs_count; i++)
+		if (run_owns(worker->runs[i], flag))
+			run_cancel(worker->runs[i]);
+}
+
+static void on_beat_ready(void *ctx)
+{
+	claim_by(ctx, 0);
+}
+
+static void on_beat_lost(void *ctx, bool taken)
+{
+	struct worker *worker = ctx;
+	worker->lost = true;
+	worker->taken = taken;
+	for (size_t i = 0; i < worker->runs_count; i++)
+		run_lose(worker->runs[i], taken);
+	renew_if_over(worker);
+}
+
+static void on_left(void *, enum hf_code, const struct hf_err *)
+{
+	/* A row that stays is swept when its counter stands still. */
+}
+
+static void on_renew(struct ev_loop *, ev_timer *timer, int)
+{
+	struct worker *worker = container_of(timer, struct worker, renew);
+	ev_timer_stop(worker->loop, timer);
+	if (!worker->lost || worker->state != WORKER_SERVING)
+		return;
+	worker->lost = false;
+	store_leave(worker->store, beat_last_incarnation(worker->beat), on_left, worker);
+	beat_renew(worker->beat);
+}
+
+/* --- the end ------------------------------------------------------------------------------------
+ */
+
+static void end(struct worker *worker, int exit_code)
+{
+	worker->state = WORKER_ENDED;
+	worker->exit_code = exit_code;
+	ev_break(worker->loop, EVBREAK_ALL);
+}
+
+static void on_last_left(void *ctx, enum hf_code code, const struct hf_err *)
+{
+	struct worker *worker = ctx;
+	if (code != HF_CANCELLED && worker->state == WORKER_LEAVING)
+		worker->state = WORKER_ENDED;
+}
+
+/* Every step of the end is looked for again and again: it has few, and happens once. */
+static void on_look(struct ev_loop *, ev_timer *timer, int)
+{
+	struct worker *worker = container_of(timer, struct worker, look);
+	if (worker->state == WORKER_DRAINING && worker->runs_count == 0 && !worker->claiming) {
+		worker->state = WORKER_LEAVING;
+		host_pool_kill(worker->hosts);
+		beat_stop(worker->beat);
+		store_leave(worker->store, beat_last_incarnation(worker->beat), on_last_left,
+			    worker);
+		timer_set(worker, &worker->drain, LEAVE_MS);
+	}
+	if (worker->state == WORKER_ENDED && host_pool_count(worker->hosts) == 0)
+		end(worker, EXIT_DONE);
+	else
+		timer_set(worker, timer, END_LOOK_MS);
+}
+
+static void on_drained(struct ev_loop *, ev_timer *timer, int)
+{
+	struct worker *worker = container_of(timer, struct worker, drain);
+	static bool last;
+	ev_timer_stop(worker->loop, timer);
+	if (worker->state != WORKER_DRAINING || last) {
+		log_warn("ends with open claims or no answer", "running",
+			 LOG_INT(worker->runs_count), nullptr);
+		end(worker, EXIT_DONE);
+		return;
+	}
+	last = true;
+	for (size_t i = 0; i < worker->runs_count; i++)
+		run_abandon(worker->runs[i]);
+	timer_set(worker, timer, LEAVE_MS);
+}
+
+static void on_signal(struct ev_loop *, ev_signal *signal, int)
+{
+	struct worker *worker = signal->data;
+	if (worker->state != WORKER_SERVING) {
+		log_warn("second signal", nullptr);
+		end(worker, EXIT_FAILED);
+		return;
+	}
+	log_info("draining", "running", LOG_INT(worker->runs_count), nullptr);
+	worker->state = WORKER_DRAINING;
+	ev_timer_stop(worker->loop, &worker->claim);
+	versions_stop(worker->versions);
+	for (size_t i = 0; i < worker->runs_count; i++)
+		run_hand_back(worker->runs[i]);
+	timer_set(worker, &worker->drain, worker->config->drain_ms);
+	timer_set(worker, &worker->look, 0);
+}
+
+/* --- what runs ask ------------------------------------------------------------------------------
+ */
+
+struct ev_loop *worker_loop(const struct worker *worker)
+{
+	return worker->loop;
+}
+
+const struct config *worker_config(const struct worker *worker)
+{
+	return worker->config;
+}
+
+struct store *worker_store(const struct worker *worker)
+{
+	return worker->store;
+}
+
+const struct keyring *worker_keyring(const struct worker *worker)
+{
+	return worker->keyring;
+}
+
+struct downstream *worker_downstream(const struct worker *worker)
+{
+	return worker->downstream;
+}
+
+struct sqlphase_pool *worker_sql(const struct worker *worker)
+{
+	return worker->sql;
+}
+
+struct host_pool *worker_hosts(const struct worker *worker)
+{
+	return worker->hosts;
+}
+
+struct slice worker_conf(const struct worker *worker)
+{
+	return buf_slice(&worker->conf);
+}
+
+bool worker_may_send(const struct worker *worker)
+{
+	return beat_may_send(worker->beat);
+}
+
+void worker_run_ended(struct worker *worker, struct run *run, int64_t due_ms)
+{
+	size_t i = 0;
+	while (i < worker->runs_count && worker->runs[i] != run)
+		i++;
+	hf_assert(i < worker->runs_count);
+	bool was_full = free_slots(worker) == 0;
+	worker->runs[i] = worker->runs[--worker->runs_count];
+	run_free(run);
+	renew_if_over(worker);
+	if (was_full)
+		claim_by(worker, 0);
+	else if (due_ms >= 0)
+		claim_by(worker, due_ms + 1);
+}
+
+/* --- setting up ---------------------------------------------------------------------------------
+ */
+
+static enum hf_code read_conf(const char *path, struct buf *out, struct hf_err *err)
+{
+	if (!path) {
+		buf_add_text(out, "{}");
+		return HF_OK;
+	}
+	struct stat stat;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode) ||
+	    stat.st_size > CONF_BYTES_MAX) {
+		if (fd >= 0)
+			close(fd);
+		return hf_fail(err, HF_SYSTEM, "conf_file %s cannot be read or is over 1 MiB",
+			       path);
+	}
+	for (ssize_t got = 1; got > 0;) {
+		got = read(fd, buf_reserve(out, 4'096), 4'096);
+		buf_grew(out, got > 0 ? (size_t)got : 0);
+	}
+	close(fd);
+	if (json_scan(buf_slice(out), err) != HF_OK)
+		return hf_wrap(err, "conf_file");
+	struct slice value = json_trim(buf_slice(out));
+	if (json_type_of(value) != JSON_OBJECT)
+		return hf_fail(err, HF_INVALID, "conf_file %s holds no JSON object", path);
+	return HF_OK;
+}
+
+static enum hf_code make_state_dir(const char *path, char **out, struct hf_err *err)
+{
+	if (mkdir(path, 0755) != 0 && errno != EEXIST)
+		return hf_fail(err, HF_SYSTEM, "state_dir %s: %s", path, strerror(errno));
+	*out = realpath(path, nullptr);
+	if (!*out)
+		return hf_fail(err, HF_SYSTEM, "state_dir %s: %s", path, strerror(errno));
+	return HF_OK;
+}
+
+static enum hf_code open_database(struct worker *worker, struct hf_err *err)
+{
+	const struct config *config = worker->config;
+	char *worker_dsn = nullptr, *sql_dsn = nullptr;
+	enum hf_code code = HF_OK;
+	if (!config->worker_dsn)
+		code = config_role_dsn(config->dsn, "holdfast_worker", &worker_dsn, err);
+	if (code == HF_OK && !config->sql_dsn)
+		code = config_role_dsn(config->dsn, "holdfast_sql", &sql_dsn, err);
+	if (code == HF_OK) {
+		worker->store = store_open(worker->loop, STORE_WORKER,
+					   worker_dsn ? worker_dsn : config->worker_dsn);
+		worker->sql = sqlphase_open(worker->loop, sql_dsn ? sql_dsn : config->sql_dsn,
+					    (int)config->sql_connections);
+	}
+	free(worker_dsn);
+	free(sql_dsn);
+	return code;
+}
+
+static enum hf_code set_up(struct worker *worker, struct hf_err *err)
+{
+	const struct config *config = worker->config;
+	if (!config->keys_file)
+		return hf_fail(err, HF_INVALID,
+			       "keys_file is not set: derived keys need their secrets");
+	hf_try(keyring_load(config->keys_file, &worker->keyring, err));
+	hf_try(read_conf(config->conf_file, &worker->conf, err));
+	hf_try(make_state_dir(config->state_dir, &worker->state_dir, err));
+	hf_try(host_pool_open(worker->loop, worker->state_dir, config->cancel_grace_ms,
+			      &worker->hosts, err));
+	hf_try(open_database(worker, err));
+	worker->downstream = downstream_open(worker->loop);
+	worker->runs = hf_alloc((size_t)config->slots * sizeof(struct run *));
+	return HF_OK;
+}
+
+static void init_watchers(struct worker *worker)
+{
+	ev_init(&worker->claim, on_claim_time);
+	ev_init(&worker->renew, on_renew);
+	ev_init(&worker->drain, on_drained);
+	ev_init(&worker->look, on_look);
+	ev_signal_init(&worker->term, on_signal, SIGTERM);
+	ev_signal_init(&worker->interrupt, on_signal, SIGINT);
+	worker->term.data = worker->interrupt.data = worker;
+	ev_signal_start(worker->loop, &worker->term);
+	ev_signal_start(worker->loop, &worker->interrupt);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+static void start(struct worker *worker)
+{
+	struct beat_settings settings = { .beat_ms = worker->config->beat_ms,
+					  .lease_ms = worker->config->lease_ms,
+					  .slots = (int)worker->config->slots };
+	struct beat_hooks hooks = { .progress = beat_progress,
+				    .running = beat_running,
+				    .cancel = on_beat_cancel,
+				    .ready = on_beat_ready,
+				    .lost = on_beat_lost,
+				    .ctx = worker };
+	worker->wait_ms = POLL_FIRST_MS;
+	store_on_wake(worker->store, on_wake, worker);
+	worker->versions =
+	    versions_open(worker->loop, worker->store, worker->state_dir, on_versions, worker);
+	worker->beat = beat_open(worker->loop, worker->store, &settings, &hooks);
+	log_info("worker started", "slots", LOG_INT(worker->config->slots), nullptr);
+}
+
+/* Runs that are left (a second signal, no answer in time) are left to the end of the process. */
+static void tear_down(struct worker *worker)
+{
+	if (worker->hosts)
+		host_pool_kill(worker->hosts);
+	if (worker->hosts)
+		host_pool_close(worker->hosts);
+	if (worker->runs_count > 0)
+		return;
+	if (worker->sql)
+		sqlphase_close(worker->sql);
+	if (worker->store)
+		store_close(worker->store);
+	beat_close(worker->beat);
+	versions_close(worker->versions);
+	downstream_close(worker->downstream);
+	keyring_free(worker->keyring);
+	buf_deinit(&worker->conf);
+	free(worker->state_dir);
+	free(worker->runs);
+}
+
+int worker_main(const struct config *config)
+{
+	struct hf_err err = {};
+	struct worker worker = { .config = config, .loop = EV_DEFAULT };
+	init_watchers(&worker);
+	enum hf_code code = set_up(&worker, &err);
+	if (code == HF_OK) {
+		start(&worker);
+		ev_run(worker.loop, 0);
+	} else {
+		log_error("the worker cannot start", "error", err.text, nullptr);
+		worker.exit_code = code == HF_INVALID ? EXIT_USAGE : EXIT_FAILED;
+	}
+	log_info("worker ended", nullptr);
+	tear_down(&worker);
+	return worker.exit_code;
+}
