@@ -28,7 +28,8 @@ struct call {
 	void *on_gone_ctx;
 };
 
-/* The one header of that name (any case); false when absent. `count` (nullable) gets how many. */
+/* A header by its name (any case); false when absent. Where there are several, `value` is the last
+ * and `count` (nullable) says how many: whoever decides by it asks for exactly one. */
 bool call_header(const struct call *call, const char *name, struct slice *value, size_t *count);
 
 struct reply {

@@ -511,7 +511,11 @@ void conn_close(struct conn *conn)
 
 bool call_header(const struct call *call, const char *name, struct slice *value, size_t *count)
 {
-	return http_find_header(call->headers, call->headers_count, name, value, count);
+	size_t found = 0;
+	http_find_header(call->headers, call->headers_count, name, value, &found);
+	if (count)
+		*count = found;
+	return found > 0;
 }
 
 static void log_answer(const struct conn_call *out, int status)

@@ -631,8 +631,7 @@ bool http_find_header(const struct header *headers, size_t headers_count, const 
 	}
 	if (count)
 		*count = found;
-	if (found != 1)
-		return false;
-	*value = last;
-	return true;
+	if (found)
+		*value = last;
+	return found == 1;
 }

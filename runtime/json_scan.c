@@ -147,34 +147,41 @@ static enum hf_code scan_escape(struct scan *scan)
 	return HF_OK;
 }
 
+/* One character beyond ASCII. */
+static enum hf_code scan_wide(struct scan *scan)
+{
+	uint32_t code;
+	size_t len = utf8_next(scan->text.data + scan->at, scan->text.len - scan->at, &code);
+	if (len == 0)
+		return refuse(scan, scan->at, "not UTF-8");
+	scan->at += len;
+	return HF_OK;
+}
+
+static enum hf_code scan_character(struct scan *scan)
+{
+	int byte = peek(scan);
+	if (byte < 0)
+		return refuse_here(scan, "the end of a string");
+	if (byte < 0x20)
+		return refuse(scan, scan->at,
+			      byte ? "a raw control character in a string" : "a NUL byte");
+	if (byte == '\\')
+		return scan_escape(scan);
+	if (byte >= 0x80)
+		return scan_wide(scan);
+	scan->at++;
+	return HF_OK;
+}
+
 static enum hf_code scan_string(struct scan *scan)
 {
 	hf_assert(peek(scan) == '"');
 	scan->at++;
-	for (;;) {
-		int byte = peek(scan);
-		if (byte == '"') {
-			scan->at++;
-			return HF_OK;
-		}
-		if (byte < 0)
-			return refuse_here(scan, "the end of a string");
-		if (byte < 0x20)
-			return refuse(scan, scan->at,
-				      byte ? "a raw control character in a string" : "a NUL byte");
-		if (byte == '\\') {
-			hf_try(scan_escape(scan));
-		} else if (byte < 0x80) {
-			scan->at++;
-		} else {
-			uint32_t code;
-			size_t len =
-			    utf8_next(scan->text.data + scan->at, scan->text.len - scan->at, &code);
-			if (len == 0)
-				return refuse(scan, scan->at, "not UTF-8");
-			scan->at += len;
-		}
-	}
+	while (peek(scan) != '"')
+		hf_try(scan_character(scan));
+	scan->at++;
+	return HF_OK;
 }
 
 static uint64_t hash_of(struct slice name)

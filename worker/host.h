@@ -45,8 +45,8 @@ void host_pool_kill(struct host_pool *pool);
 size_t host_pool_count(const struct host_pool *pool);
 /* Lets go of all waiting hosts of a tool's folder (the version is no longer served). */
 void host_pool_forget(struct host_pool *pool, const char *folder);
-/* Kills what is left and waits for it, blocking, for at most two seconds: for the end of the
- * process, after host_pool_kill and a loop that saw host_pool_count fall to 0. */
+/* The end of the process: kills what is left and waits for it, blocking, for at most two seconds.
+ * Users that still have a host are never called again and must not touch it. */
 void host_pool_close(struct host_pool *pool);
 int64_t host_grace_ms(const struct host_pool *pool);
 

@@ -24,6 +24,16 @@ static const char *executed(const struct run *run, bool maybe_now)
 	return maybe ? "maybe" : "no";
 }
 
+void outcome_name(const struct run *run, struct slice text, struct buf *out)
+{
+	size_t len = run->spec ? strlen(run->spec->name) : 0;
+	bool named = len == 0 || (text.len > len && memcmp(text.data, run->spec->name, len) == 0 &&
+				  text.data[len] == ' ');
+	if (!named)
+		buf_add_format(out, "%s: ", run->spec->name);
+	buf_add_slice(out, text);
+}
+
 static void encode_clean(struct slice text, size_t len_max, struct buf *out)
 {
 	hf_cleanup(buf) struct buf clean = {};
@@ -102,9 +112,7 @@ void outcome_error(struct run *run, const char *type, struct slice text, bool ma
 {
 	constexpr int INTERNAL_ERROR = -32603;
 	hf_cleanup(buf) struct buf message = {};
-	if (run->spec)
-		buf_add_format(&message, "%s: ", run->spec->name);
-	buf_add_slice(&message, text);
+	outcome_name(run, text, &message);
 	buf_add_format(out, "{\"code\":%d,\"message\":", INTERNAL_ERROR);
 	encode_clean(buf_slice(&message), TEXT_REASON_LEN_MAX, out);
 	buf_add_format(out, ",\"data\":{\"type\":\"%s\"", type);

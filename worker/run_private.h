@@ -170,6 +170,8 @@ void run_break(struct run *run, enum phase_outcome outcome, const char *format, 
     __attribute__((format(printf, 3, 4)));
 
 /* run_outcome.c: the words of outcomes. */
+/* "phase: text", where the text does not begin with the phase's name by itself. */
+void outcome_name(const struct run *run, struct slice text, struct buf *out);
 /* HF_MISSING, HF_INVALID, HF_LIMIT: the templates do not fit what the phases gave. */
 enum hf_code outcome_result(struct run *run, struct buf *out, struct hf_err *err);
 void outcome_tool_error(struct run *run, struct slice text, bool maybe_now, struct buf *out);

@@ -114,9 +114,9 @@ void run_release(struct run *run, enum release how, int64_t delay_ms, bool maybe
 void run_release_because(struct run *run, enum release how, int64_t delay_ms, const char *more)
 {
 	buf_clear(&run->reason);
-	if (run->spec)
-		buf_add_format(&run->reason, "%s: ", run->spec->name);
-	text_clean(buf_slice(&run->result.text), TEXT_REASON_LEN_MAX, &run->reason);
+	hf_cleanup(buf) struct buf whole = {};
+	outcome_name(run, buf_slice(&run->result.text), &whole);
+	text_clean(buf_slice(&whole), TEXT_REASON_LEN_MAX, &run->reason);
 	buf_add_text(&run->reason, more);
 	run_release(run, how, delay_ms, run->result.maybe_sent);
 }
@@ -142,9 +142,7 @@ void run_fail(struct run *run, const char *type, struct slice text, bool maybe_n
 	buf_clear(&run->reason);
 	outcome_error(run, type, text, maybe_now, &run->stored_error);
 	hf_cleanup(buf) struct buf whole = {};
-	if (run->spec)
-		buf_add_format(&whole, "%s: ", run->spec->name);
-	buf_add_slice(&whole, text);
+	outcome_name(run, text, &whole);
 	outcome_message(run, buf_slice(&whole), maybe_now, &run->reason);
 	log_warn("task failed", "task_id", run->id, "tool", run->tool->name, "type", type, "error",
 		 run->reason.data, nullptr);

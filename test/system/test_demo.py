@@ -107,7 +107,7 @@ def killed():
     handle = client.call("build_report", arguments)
     place = 65536  # checkpoints of the second phase lie above
     until(lambda: len(stack.query(
-        "SELECT FROM holdfast.step WHERE task = %s AND kind = 'checkpoint' AND place > %s",
+        "SELECT 1 FROM holdfast.step WHERE task = %s AND kind = 'checkpoint' AND place > %s",
         (rig.task_bytes(handle.task_id), place))) >= 2, 20, "two charts are drawn")
     for worker in stack.workers:
         worker.kill()

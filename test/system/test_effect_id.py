@@ -164,7 +164,7 @@ for part in (absent, ill_formed, well_formed, look_alikes, carriers, pairs, corr
     part()
 for (task,) in stack.query("SELECT encode(task, 'hex') FROM holdfast.work"):
     rig.until(lambda task=task: not stack.query(
-        "SELECT FROM holdfast.work WHERE encode(task, 'hex') = %s", (task,)), 20, f"{task} ends")
+        "SELECT 1 FROM holdfast.work WHERE encode(task, 'hex') = %s", (task,)), 20, f"{task} ends")
 check(all(count == 1 for count in stack.effects_by_id().values()), "one effect per ID")
 counts["effects"] = len(stack.effects_by_id())
 equal(counts["effects"], rows()[0], "and one for each task")

@@ -97,15 +97,14 @@ class Lane:
 
     @contextlib.contextmanager
     def held(self, statement, parameters=()):
-        """A transaction of the administrator's that holds a lock; gives who waits for it (beats,
-        which may wait for a task's row too, apart)."""
+        """A transaction of the administrator's that holds a lock; gives who waits for a lock, be it
+        behind another (beats, which may wait for a task's row too, apart)."""
         connection = self.stack.cluster.connect(autocommit=False)
         try:
             connection.execute(statement, parameters)
             yield lambda: [row[0] for row in self.stack.query(
-                "SELECT pid FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid)) "
-                "AND query NOT ILIKE '%%beat%%'",
-                (connection.info.backend_pid,))]
+                "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename IN "
+                "('holdfast_api', 'holdfast_worker') AND query NOT ILIKE '%%beat%%'")]
         finally:
             connection.rollback()
             connection.close()
@@ -114,7 +113,7 @@ class Lane:
         for pid in pids:
             self.stack.query("SELECT pg_terminate_backend(%s)", (pid,))
         until(lambda: not self.stack.query(
-            "SELECT FROM pg_stat_activity WHERE pid = ANY (%s)", (pids,)), 10, "backends end")
+            "SELECT 1 FROM pg_stat_activity WHERE pid = ANY (%s)", (pids,)), 10, "backends end")
 
 
 def gated(phase, *names, post=True):
@@ -179,7 +178,7 @@ def commit(lane, phase, landed):
     arguments = lane.arguments(gated(phase, "here", post=False))
     task = lane.handle(arguments)
     worker = lane.worker_of(arguments["effect_id"], "here")
-    with lane.held("SELECT FROM holdfast.work WHERE task = %s FOR UPDATE",
+    with lane.held("SELECT 1 FROM holdfast.work WHERE task = %s FOR UPDATE",
                    (rig.task_bytes(task),)) as waiting:
         lane.stack.open_gate(arguments["effect_id"], "here")
         until(lambda: lane.stack.run_log(arguments["effect_id"], "end")[-1:] and
@@ -298,7 +297,7 @@ def api_at_commit(lane):
     arguments = lane.arguments(gated("P3", "here"))
     task = lane.handle(arguments)
     lane.stack.at_gate(arguments["effect_id"], "here")
-    with lane.held("SELECT FROM holdfast.work WHERE task = %s FOR UPDATE",
+    with lane.held("SELECT 1 FROM holdfast.work WHERE task = %s FOR UPDATE",
                    (rig.task_bytes(task),)) as waiting:
         lane.stack.open_gate(arguments["effect_id"], "here")
         until(waiting, 10, "the finish waits")
