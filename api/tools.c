@@ -305,7 +305,6 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 		.arguments = arguments,
 		.trace = trace_of(request),
 		.key_version = request->api->key_version,
-		.held = true, /* only clients that declare Tasks come this far */
 	};
 	hf_cleanup(buf) struct buf canonical = {};
 	json_canonical(arguments, "effect_id", &canonical);

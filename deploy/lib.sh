@@ -12,8 +12,9 @@ python=/usr/bin/python3
 postgres_bin=/usr/lib/postgresql/15/bin
 socket_path_bytes_max=107
 stop_seconds_max=15
+ready_seconds_max=30
 
-packages=(ca-certificates gcc libc6-dev libcairo2-dev libcjson-dev libcriterion-dev
+packages=(ca-certificates curl gcc libc6-dev libcairo2-dev libcjson-dev libcriterion-dev
 	libcurl4-openssl-dev libev-dev libmsgpack-dev libpcre2-dev libpq-dev libssl-dev node-llhttp
 	pkg-config postgresql-15 procps python3 python3-psycopg python3-venv util-linux)
 
@@ -145,13 +146,26 @@ stop_processes() {
 	done
 }
 
-# wait_for SECONDS WHAT COMMAND...: until the command succeeds.
+# wait_for NAME URL: until the process answers there; at once an error when it has ended.
 wait_for() {
-	local end=$((SECONDS + $1)) what=$2
-	shift 2
-	until "$@" >/dev/null 2>&1; do
-		[ $SECONDS -lt $end ] || die "$what: not within time; see $logs"
+	local end=$((SECONDS + ready_seconds_max))
+	until http_ok "$2" 2>/dev/null; do
+		[ -n "$(pid_of "$1")" ] && [ $SECONDS -lt $end ] || {
+			tail -n 3 "$logs/$1.log" >&2
+			die "$1 is not ready; all of its log is in $logs/$1.log"
+		}
 		sleep 0.1
+	done
+}
+
+# still_runs NAME...: an error when one has ended.
+still_runs() {
+	local name
+	for name in "$@"; do
+		[ -n "$(pid_of "$name")" ] || {
+			tail -n 3 "$logs/$name.log" >&2
+			die "$name ended; all of its log is in $logs/$name.log"
+		}
 	done
 }
 

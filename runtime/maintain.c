@@ -252,6 +252,8 @@ static enum hf_code round_(struct maintain *m, struct hf_err *err)
 	hf_try(bury(m, err));
 	hf_try(drain(m, "SELECT holdfast.reclaim(200)", "claims of dead workers freed", err));
 	hf_try(drain(m, "SELECT holdfast.expire_deadlines(200)", "deadlines passed", err));
+	hf_try(drain(m, "SELECT holdfast.park_orphans(200)", "attachments of dead APIs parked", err));
+	hf_try(drain(m, "SELECT holdfast.expire_parked(200)", "parked for too long", err));
 	int64_t ended = 0;
 	char blocker[24];
 	snprintf(blocker, sizeof blocker, "%lld", (long long)BLOCKER_MS);

@@ -52,7 +52,7 @@ struct sqlphase {
 	char *tool_name, *sql, *name;
 	struct buf args, states;
 	int64_t timeout_ms, started_at_ms;
-	void (*done)(void *ctx, enum sqlphase_outcome outcome, bool cancel, struct slice state,
+	void (*done)(void *ctx, enum sqlphase_outcome outcome, enum wish wish, struct slice state,
 		     const char *text);
 	void *ctx;
 	int runs;
@@ -60,7 +60,7 @@ struct sqlphase {
 	/* what the flight said */
 	enum sqlphase_outcome outcome;
 	bool settled; /* outcome is decided: undo, then tell */
-	bool cancel_asked;
+	enum wish wish;
 	struct buf state_json; /* what the statement returned */
 	struct buf state;      /* msgpack, for the step */
 	char text[200];
@@ -110,7 +110,7 @@ static void phase_tell(struct sqlphase *phase)
 		state = buf_slice(&phase->state_json);
 	if (phase->outcome == SQLPHASE_ADOPTED)
 		state = buf_slice(&phase->state);
-	phase->done(phase->ctx, phase->outcome, phase->cancel_asked, state, phase->text);
+	phase->done(phase->ctx, phase->outcome, phase->wish, state, phase->text);
 	phase_free(phase);
 }
 
@@ -267,7 +267,7 @@ static void statement_failed(struct sqlphase *phase, const PGresult *result)
 static void checked(struct sqlphase *phase, const PGresult *result)
 {
 	struct slice fence = pgrow_slice(result, 0, 0);
-	phase->cancel_asked = pgrow_bool(result, 0, 1);
+	phase->wish = (enum wish)pgrow_int4(result, 0, 1);
 	if (slice_is(fence, "lost"))
 		phase_settle(phase, SQLPHASE_LOST, "the claim is lost");
 	if (slice_is(fence, "done") || slice_is(fence, "adopted")) {
@@ -323,7 +323,7 @@ static void take(struct conn *conn, const PGresult *result)
 	conn->answers++;
 	if (conn->state == CONN_FENCING) {
 		if (result_is_row(result))
-			phase->cancel_asked = pgrow_bool(result, 0, 0);
+			phase->wish = (enum wish)pgrow_int4(result, 0, 0);
 		else if (strcmp(PQcmdStatus((PGresult *)(uintptr_t)result), "COMMIT") == 0)
 			phase_settle(phase, SQLPHASE_DONE, "");
 	}
@@ -563,7 +563,7 @@ void sqlphase_close(struct sqlphase_pool *pool)
 }
 
 struct sqlphase *sqlphase_start(struct sqlphase_pool *pool, const struct sqlphase_call *call,
-				void (*done)(void *ctx, enum sqlphase_outcome outcome, bool cancel,
+				void (*done)(void *ctx, enum sqlphase_outcome outcome, enum wish wish,
 					     struct slice state, const char *text),
 				void *ctx)
 {

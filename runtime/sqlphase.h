@@ -30,7 +30,7 @@ struct sqlphase_call {
 };
 /* Copies what it is given; `done` is called once, never from inside. */
 struct sqlphase *sqlphase_start(struct sqlphase_pool *pool, const struct sqlphase_call *call,
-				void (*done)(void *ctx, enum sqlphase_outcome outcome, bool cancel,
+				void (*done)(void *ctx, enum sqlphase_outcome outcome, enum wish wish,
 					     struct slice state, const char *text),
 				void *ctx);
 /* Rolls back if COMMIT was not sent yet; `done` still comes. */

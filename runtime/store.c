@@ -18,53 +18,53 @@ static const struct {
 	[BATCH_ACCEPT] = { &batch_accept, STORE_API, LANE_WRITE, STORE_GIVE_UP_MS },
 	[BATCH_POLL] = { &batch_poll, STORE_API, LANE_READ, STORE_GIVE_UP_MS },
 	[BATCH_CANCEL] = { &batch_cancel, STORE_API, LANE_WRITE, STORE_GIVE_UP_MS },
+	[BATCH_ATTACH] = { &batch_attach, STORE_API, LANE_WRITE, STORE_GIVE_UP_MS },
+	[BATCH_DETACH] = { &batch_detach, STORE_API, LANE_WRITE, 0 },
 	[BATCH_STEP] = { &batch_step, STORE_WORKER, LANE_WRITE, 0 },
 	[BATCH_FINISH] = { &batch_finish, STORE_WORKER, LANE_WRITE, 0 },
 	[BATCH_RELEASE] = { &batch_release, STORE_WORKER, LANE_WRITE, 0 },
 };
 
+/* What a notification says, by enum wake. */
+static const char *const hints[WAKES] = { "work", "wish", "ended" };
+
 static void on_notified(void *ctx, const char *payload)
 {
 	struct store *store = ctx;
-	if (store->on_wake)
-		store->on_wake(store->on_wake_ctx, payload[0] == 'c');
+	for (enum wake wake = 0; store->on_wake && wake < WAKES; wake++)
+		if (strcmp(payload, hints[wake]) == 0)
+			store->on_wake(store->on_wake_ctx, wake);
 }
 
 /* Wake-ups may have been missed while the connection was away. */
 static void on_listening(void *ctx)
 {
-	on_notified(ctx, "w");
+	for (enum wake wake = 0; wake < WAKES; wake++)
+		on_notified(ctx, hints[wake]);
 }
 
 static void wake_sent(void *, enum hf_code, const PGresult *, const struct hf_err *)
 {
 }
 
-static void wake_send(struct store *store, const char *hint)
-{
-	struct pgparams params = {};
-	pgparams_text(&params, slice_of(hint));
-	db_call(store->lanes[LANE_READ], "SELECT holdfast.wake_async($1)", &params, STORE_GIVE_UP_MS,
-		wake_sent, store);
-}
-
 static void on_wake_timer(struct ev_loop *, ev_timer *watcher, int)
 {
 	struct store *store = container_of(watcher, struct store, wake_timer);
 	store->woke_at_ms = clock_boot_ms();
-	if (store->wake_cancel)
-		wake_send(store, "c");
-	if (store->wake_work)
-		wake_send(store, "w");
-	store->wake_cancel = store->wake_work = false;
+	for (enum wake wake = 0; wake < WAKES; wake++) {
+		if (!store->waking[wake])
+			continue;
+		store->waking[wake] = false;
+		struct pgparams params = {};
+		pgparams_text(&params, slice_of(hints[wake]));
+		db_call(store->lanes[LANE_BEAT], "SELECT holdfast.wake_async($1)", &params,
+			STORE_GIVE_UP_MS, wake_sent, store);
+	}
 }
 
-void store_wake(struct store *store, bool cancel)
+void store_wake(struct store *store, enum wake wake)
 {
-	if (cancel)
-		store->wake_cancel = true;
-	else
-		store->wake_work = true;
+	store->waking[wake] = true;
 	if (ev_is_active(&store->wake_timer))
 		return;
 	int64_t wait = store->woke_at_ms + WAKE_EVERY_MS - clock_boot_ms();
@@ -72,7 +72,7 @@ void store_wake(struct store *store, bool cancel)
 	ev_timer_start(store->loop, &store->wake_timer);
 }
 
-void store_on_wake(struct store *store, void (*wake)(void *ctx, bool cancel), void *ctx)
+void store_on_wake(struct store *store, void (*wake)(void *ctx, enum wake wake), void *ctx)
 {
 	store->on_wake = wake;
 	store->on_wake_ctx = ctx;
@@ -87,8 +87,6 @@ struct store *store_open(struct ev_loop *loop, enum store_role role, const char 
 	const char *who = role == STORE_API ? "api" : "worker";
 	for (enum lane lane = 0; lane < LANES; lane++) {
 		static const char *const names[] = { "write", "read", "beat" };
-		if (lane == LANE_BEAT && role == STORE_API)
-			continue;
 		char *name = hf_format("%s %s", who, names[lane]);
 		struct db_options options = { .dsn = dsn, .name = name, .ctx = store };
 		if (lane == LANE_BEAT) {

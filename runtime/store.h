@@ -64,7 +64,10 @@ struct accept_call {
 	struct slice trace;     /* traceparent, or empty */
 	unsigned char fingerprint[FINGERPRINT_BYTES];
 	int key_version;
-	bool held; /* the client declares Tasks */
+	/* A plain call: its API's incarnation and its own number there, from 1. Number 0: a client that
+	 * declares Tasks, whose task is held for good. */
+	struct uuid api;
+	int64_t number;
 };
 
 enum accept_outcome {
@@ -109,7 +112,25 @@ void store_poll(struct store *store, int64_t owner, const struct task_id *id,
 void store_cancel(struct store *store, int64_t owner, const struct task_id *id,
 		  void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx);
 
-/* --- Worker ----------------------------------------------------------------------------------- */
+/* A plain call that still waits joins its task again; a parked one is taken up (design §2). HF_OK
+ * also where it is held or over. */
+void store_attach(struct store *store, int64_t owner, const struct task_id *id,
+		  const struct uuid *api, int64_t number,
+		  void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx);
+
+/* A plain call leaves its task. `park`: it hung up, so work stops; else it was answered and work
+ * goes on. `ours`: nobody had joined since and no client that declares Tasks holds it; `step` is the
+ * phase it stands at, from 1. Never gives up. */
+void store_detach(struct store *store, const struct task_id *id, const struct uuid *api,
+		  int64_t number, bool park,
+		  void (*done)(void *ctx, enum hf_code code, bool ours, int step,
+			       const struct hf_err *err),
+		  void *ctx);
+
+/* --- Every process ---------------------------------------------------------------------------- */
+
+/* What is asked of whoever runs a task. */
+enum wish { WISH_NONE, WISH_PARK, WISH_CANCEL };
 
 struct beat_task {
 	struct task_id id;
@@ -117,21 +138,25 @@ struct beat_task {
 	double progress;
 	struct slice message;
 };
-struct beat_flag {
+struct beat_wish {
 	struct task_id id;
 	struct uuid token;
+	enum wish wish;
 };
 /* One beat, carrying progress; not a waiting commit. `alive` false: the store has declared this
- * incarnation dead, its claims are others' now. `cancel` lists claims whose task is to stop. */
+ * incarnation dead, its claims and attachments are others' now. `wishes` lists claims of which
+ * something is asked. An API beats too, without tasks. */
 void store_beat(struct store *store, const struct uuid *incarnation, int capacity, int running,
 		const struct beat_task *tasks, size_t count,
 		void (*done)(void *ctx, enum hf_code code, bool alive,
-			     const struct beat_flag *cancel, size_t cancel_count,
+			     const struct beat_wish *wishes, size_t wishes_count,
 			     const struct hf_err *err),
 		void *ctx);
 /* Takes the incarnation's row away, once it holds no claim. */
 void store_leave(struct store *store, const struct uuid *incarnation,
 		 void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx);
+
+/* --- Worker ----------------------------------------------------------------------------------- */
 
 enum step_kind : unsigned char { STEP_RECOVERY_POINT, STEP_CHECKPOINT, STEP_OUTCOME };
 
@@ -200,9 +225,9 @@ struct step_write {
 	int64_t took_ms; /* of the attempt, measured here */
 };
 /* A recovery point moves the task to phase + 1 and makes "may have been sent" of that phase
- * durable in the same commit. `cancel`: a cancel was asked for. */
+ * durable in the same commit. */
 void store_step(struct store *store, const struct step_write *step,
-		void (*done)(void *ctx, enum hf_code code, enum fence fence, bool cancel,
+		void (*done)(void *ctx, enum hf_code code, enum fence fence, enum wish wish,
 			     struct slice adopted_state, const struct hf_err *err),
 		void *ctx);
 
@@ -225,7 +250,7 @@ void store_finish(struct store *store, const struct outcome_write *outcome,
 enum release {
 	RELEASE_RETRY, /* an attempt failed: due after delay_ms, the attempt is spent */
 	RELEASE_AGAIN, /* to be asked again after delay_ms, no attempt is spent */
-	RELEASE_BACK,  /* handed back at once by a worker that stops; no attempt is spent */
+	RELEASE_BACK,  /* given back at once (shutdown, parking); no attempt is spent */
 	RELEASE_CRASH, /* the tool's process died: crashes + 1, no attempt is spent */
 	RELEASE_UNKNOWN, /* may have happened, nobody can tell: state unknown (V7) */
 };
@@ -270,5 +295,6 @@ void store_versions(struct store *store,
 				 const struct hf_err *err),
 		    void *ctx);
 
-/* A wake-up arrived (a hint, API and worker): new work for a queue, or a cancel. */
-void store_on_wake(struct store *store, void (*wake)(void *ctx, bool cancel), void *ctx);
+/* A wake-up arrived (a hint): new work, a wish to a worker, or tasks that ended. */
+enum wake { WAKE_WORK, WAKE_WISH, WAKE_ENDED, WAKES };
+void store_on_wake(struct store *store, void (*wake)(void *ctx, enum wake wake), void *ctx);

@@ -131,9 +131,16 @@ static void accept_build(struct batch_item *const *items, size_t count, struct p
 	pgparams_array(params, PG_INT4);
 	for (size_t i = 0; i < count; i++)
 		pgarray_int4(params, accept_of(items[i])->call.key_version);
-	pgparams_array(params, PG_BOOL);
+	pgparams_array(params, PG_UUID);
+	for (size_t i = 0; i < count; i++) {
+		if (accept_of(items[i])->call.number)
+			pgarray_uuid(params, &accept_of(items[i])->call.api);
+		else
+			pgarray_null(params);
+	}
+	pgparams_array(params, PG_INT8);
 	for (size_t i = 0; i < count; i++)
-		pgarray_bool(params, accept_of(items[i])->call.held);
+		pgarray_int8(params, accept_of(items[i])->call.number);
 	pgparams_array(params, PG_BYTEA);
 	for (size_t i = 0; i < count; i++)
 		pgarray_bytes(params, accept_of(items[i])->random, 16);
@@ -148,8 +155,9 @@ static enum accept_outcome accept_outcome_of(struct slice name)
 	return slice_is(name, "conflict") ? ACCEPT_CONFLICT : ACCEPT_EXPIRED;
 }
 
-/* One row answers its item and those that share its key; only the first can be new, and each is
- * judged by its own fingerprint. */
+/* One row answers its item and those that share its key; only the first can be new, each is judged by
+ * its own fingerprint, and one that declares Tasks behind a plain call is asked again, to hold. Of
+ * several plain calls one is attached; their process re-attaches for the others (api/plain.c). */
 static void accept_tell(struct batch_item *item, enum accept_outcome outcome,
 			const struct task_view *view)
 {
@@ -165,8 +173,9 @@ static void accept_tell(struct batch_item *item, enum accept_outcome outcome,
 				    FINGERPRINT_BYTES) == 0;
 		if (op != first && outcome == ACCEPT_NEW)
 			mine = equal ? ACCEPT_SAME : ACCEPT_CONFLICT;
-		if (op != first && outcome != ACCEPT_NEW && !equal) {
-			/* The row's verdict is about another fingerprint: ask again alone. */
+		bool holds = first->call.number && !op->call.number;
+		if (op != first && (holds || (outcome != ACCEPT_NEW && !equal))) {
+			/* The row spoke for another fingerprint, or holds nothing: ask again alone. */
 			at->folded = nullptr;
 			store_add(op->store, BATCH_ACCEPT, at);
 			continue;
@@ -199,7 +208,7 @@ static void accept_deliver(struct batch_item *const *items, size_t count, const 
 		accept_tell(items[ord - 1], outcome, &view);
 	}
 	if (news)
-		store_wake(store, false);
+		store_wake(store, WAKE_WORK);
 }
 
 static void accept_fail(struct batch_item *item, enum hf_code code, const struct hf_err *err)
@@ -210,7 +219,7 @@ static void accept_fail(struct batch_item *item, enum hf_code code, const struct
 }
 
 const struct batch_kind batch_accept = {
-	.sql = "SELECT * FROM holdfast.accept($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+	.sql = "SELECT * FROM holdfast.accept($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
 	.folds = true,
 	.build = accept_build,
 	.deliver = accept_deliver,
@@ -248,7 +257,7 @@ void store_accept(struct store *store, const struct accept_call *call,
 	store_add(store, BATCH_ACCEPT, &op->item);
 }
 
-/* --- poll and cancel: both name a task of an owner -------------------------------------------- */
+/* --- poll, cancel, attach, detach: they name a task of an owner --------------------------------- */
 
 struct task_op {
 	struct batch_item item;
@@ -260,6 +269,12 @@ struct task_op {
 	void (*cancel_done)(void *ctx, enum hf_code code, const struct hf_err *err);
 	void *ctx;
 	bool told;
+	/* attach, detach */
+	struct uuid api;
+	int64_t number;
+	bool park;
+	void (*detach_done)(void *ctx, enum hf_code code, bool ours, int step,
+			    const struct hf_err *err);
 };
 
 static struct task_op *task_of(struct batch_item *item)
@@ -283,6 +298,8 @@ static void task_fail(struct batch_item *item, enum hf_code code, const struct h
 	struct task_op *op = task_of(item);
 	if (op->poll_done)
 		op->poll_done(op->ctx, code, nullptr, err);
+	else if (op->detach_done)
+		op->detach_done(op->ctx, code, false, 0, err);
 	else
 		op->cancel_done(op->ctx, code, err);
 	free(op);
@@ -333,7 +350,7 @@ static void cancel_deliver(struct batch_item *const *items, size_t count, const 
 		int ord = pgrow_int4(result, row, 0);
 		hf_assert(ord > 0 && (size_t)ord <= count);
 		if (pgrow_bool(result, row, 2))
-			store_wake(store, true);
+			store_wake(store, WAKE_WISH);
 		if (!pgrow_bool(result, row, 1)) {
 			task_missing(items[ord - 1]);
 			continue;
@@ -381,4 +398,101 @@ void store_cancel(struct store *store, int64_t owner, const struct task_id *id,
 	op->cancel_done = done;
 	op->item.key = (struct slice){ (const char *)op->id.bytes, TASK_ID_BYTES };
 	store_add(store, BATCH_CANCEL, &op->item);
+}
+
+static void calls_build(struct batch_item *const *items, size_t count, struct pgparams *params)
+{
+	pgparams_array(params, PG_BYTEA);
+	for (size_t i = 0; i < count; i++)
+		pgarray_bytes(params, task_of(items[i])->id.bytes, TASK_ID_BYTES);
+	pgparams_array(params, PG_UUID);
+	for (size_t i = 0; i < count; i++)
+		pgarray_uuid(params, &task_of(items[i])->api);
+	pgparams_array(params, PG_INT8);
+	for (size_t i = 0; i < count; i++)
+		pgarray_int8(params, task_of(items[i])->number);
+}
+
+static void attach_build(struct batch_item *const *items, size_t count, struct pgparams *params)
+{
+	pgparams_array(params, PG_INT8);
+	for (size_t i = 0; i < count; i++)
+		pgarray_int8(params, task_of(items[i])->owner);
+	calls_build(items, count, params);
+}
+
+static void attach_deliver(struct batch_item *const *items, size_t count, const PGresult *)
+{
+	store_wake(task_of(items[0])->store, WAKE_WORK);
+	for (size_t i = 0; i < count; i++) {
+		struct task_op *op = task_of(items[i]);
+		op->cancel_done(op->ctx, HF_OK, nullptr);
+		free(op);
+	}
+}
+
+const struct batch_kind batch_attach = {
+	.sql = "SELECT holdfast.attach($1, $2, $3, $4)",
+	.build = attach_build,
+	.deliver = attach_deliver,
+	.fail = task_fail,
+};
+
+void store_attach(struct store *store, int64_t owner, const struct task_id *id,
+		  const struct uuid *api, int64_t number,
+		  void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx)
+{
+	struct task_op *op = task_op_new(store, owner, id, ctx);
+	op->item.week = 0;
+	op->item.key = (struct slice){ (const char *)op->id.bytes, TASK_ID_BYTES };
+	op->api = *api;
+	op->number = number;
+	op->cancel_done = done;
+	store_add(store, BATCH_ATTACH, &op->item);
+}
+
+static void detach_build(struct batch_item *const *items, size_t count, struct pgparams *params)
+{
+	calls_build(items, count, params);
+	pgparams_array(params, PG_BOOL);
+	for (size_t i = 0; i < count; i++)
+		pgarray_bool(params, task_of(items[i])->park);
+}
+
+static void detach_deliver(struct batch_item *const *items, size_t count, const PGresult *result)
+{
+	hf_assert((size_t)PQntuples(result) == count);
+	for (int row = 0; row < (int)count; row++) {
+		int ord = pgrow_int4(result, row, 0);
+		hf_assert(ord > 0 && (size_t)ord <= count);
+		struct task_op *op = task_of(items[ord - 1]);
+		if (pgrow_bool(result, row, 3))
+			store_wake(op->store, WAKE_WISH);
+		op->detach_done(op->ctx, HF_OK, pgrow_bool(result, row, 1), pgrow_int4(result, row, 2),
+				nullptr);
+		free(op);
+	}
+}
+
+const struct batch_kind batch_detach = {
+	.sql = "SELECT * FROM holdfast.detach($1, $2, $3, $4)",
+	.build = detach_build,
+	.deliver = detach_deliver,
+	.fail = task_fail,
+};
+
+void store_detach(struct store *store, const struct task_id *id, const struct uuid *api,
+		  int64_t number, bool park,
+		  void (*done)(void *ctx, enum hf_code code, bool ours, int step,
+			       const struct hf_err *err),
+		  void *ctx)
+{
+	struct task_op *op = task_op_new(store, 0, id, ctx);
+	op->item.week = 0;
+	op->item.key = (struct slice){ (const char *)op->id.bytes, TASK_ID_BYTES };
+	op->api = *api;
+	op->number = number;
+	op->park = park;
+	op->detach_done = done;
+	store_add(store, BATCH_DETACH, &op->item);
 }

@@ -11,15 +11,17 @@
 enum lane {
 	LANE_WRITE, /* accept, cancel · step, finish, release, artifact_put */
 	LANE_READ,  /* poll, catalog, wake-ups · claim, artifact_get, tool files */
-	LANE_BEAT,  /* worker: beat, leave, and LISTEN */
+	LANE_BEAT,  /* beat, leave, and LISTEN */
 	LANES,
 };
 
-/* Batched operations; the first three are the API's. */
+/* Batched operations; the first five are the API's. */
 enum batch_number {
 	BATCH_ACCEPT,
 	BATCH_POLL,
 	BATCH_CANCEL,
+	BATCH_ATTACH,
+	BATCH_DETACH,
 	BATCH_STEP,
 	BATCH_FINISH,
 	BATCH_RELEASE,
@@ -35,19 +37,19 @@ struct store {
 	struct batch batches[BATCHES];
 	/* a wake-up to be sent */
 	ev_timer wake_timer;
-	bool wake_work, wake_cancel;
+	bool waking[WAKES];
 	int64_t woke_at_ms;
-	void (*on_wake)(void *ctx, bool cancel);
+	void (*on_wake)(void *ctx, enum wake wake);
 	void *on_wake_ctx;
 	struct uuid beaten; /* the incarnation whose row the store has seen us make */
 	bool has_beaten;
 };
 
-extern const struct batch_kind batch_accept, batch_poll, batch_cancel;
+extern const struct batch_kind batch_accept, batch_poll, batch_cancel, batch_attach, batch_detach;
 extern const struct batch_kind batch_step, batch_finish, batch_release;
 
-/* Tells workers, soon and once: new work, or a cancel. */
-void store_wake(struct store *store, bool cancel);
+/* Tells every process, soon and once. */
+void store_wake(struct store *store, enum wake wake);
 
 void store_add(struct store *store, enum batch_number number, struct batch_item *item);
 

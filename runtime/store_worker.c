@@ -12,41 +12,41 @@
 struct beat_op {
 	struct store *store;
 	struct uuid incarnation;
-	void (*done)(void *ctx, enum hf_code code, bool alive, const struct beat_flag *cancel,
-		     size_t cancel_count, const struct hf_err *err);
+	void (*done)(void *ctx, enum hf_code code, bool alive, const struct beat_wish *wishes,
+		     size_t wishes_count, const struct hf_err *err);
 	void *ctx;
 };
 
 static void on_beat(void *ctx, enum hf_code code, const PGresult *result, const struct hf_err *err)
 {
 	struct beat_op *op = ctx;
-	struct beat_flag *flags = nullptr;
+	struct beat_wish *wishes = nullptr;
 	size_t count = 0;
 	bool alive = false;
 	if (code == HF_OK) {
 		int rows = PQntuples(result);
 		hf_assert(rows > 0);
 		alive = pgrow_bool(result, 0, 0);
-		flags = hf_alloc((size_t)rows * sizeof *flags);
+		wishes = hf_alloc((size_t)rows * sizeof *wishes);
 		for (int row = 0; row < rows; row++) {
 			if (pgrow_is_null(result, row, 1))
 				continue;
-			pgrow_task_id(result, row, 1, &flags[count].id);
-			pgrow_uuid(result, row, 2, &flags[count].token);
-			count++;
+			pgrow_task_id(result, row, 1, &wishes[count].id);
+			pgrow_uuid(result, row, 2, &wishes[count].token);
+			wishes[count++].wish = (enum wish)pgrow_int4(result, row, 3);
 		}
 		op->store->beaten = op->incarnation;
 		op->store->has_beaten = true;
 	}
-	op->done(op->ctx, code, alive, flags, count, err);
-	free(flags);
+	op->done(op->ctx, code, alive, wishes, count, err);
+	free(wishes);
 	free(op);
 }
 
 void store_beat(struct store *store, const struct uuid *incarnation, int capacity, int running,
 		const struct beat_task *tasks, size_t count,
 		void (*done)(void *ctx, enum hf_code code, bool alive,
-			     const struct beat_flag *cancel, size_t cancel_count,
+			     const struct beat_wish *wishes, size_t wishes_count,
 			     const struct hf_err *err),
 		void *ctx)
 {
@@ -56,7 +56,7 @@ void store_beat(struct store *store, const struct uuid *incarnation, int capacit
 	struct pgparams params = {};
 	pgparams_uuid(&params, incarnation);
 	pgparams_bool(&params, fresh);
-	pgparams_text(&params, slice_of("worker"));
+	pgparams_text(&params, slice_of(store->role == STORE_API ? "api" : "worker"));
 	pgparams_int4(&params, capacity);
 	pgparams_int4(&params, running);
 	pgparams_array(&params, PG_BYTEA);
@@ -218,7 +218,7 @@ struct write_op {
 	bool has_step;
 	struct outcome_write outcome; /* finish */
 	struct release_write release; /* release */
-	void (*step_done)(void *ctx, enum hf_code code, enum fence fence, bool cancel,
+	void (*step_done)(void *ctx, enum hf_code code, enum fence fence, enum wish wish,
 			  struct slice adopted_state, const struct hf_err *err);
 	void (*done)(void *ctx, enum hf_code code, enum fence fence, const struct hf_err *err);
 	void *ctx;
@@ -252,7 +252,7 @@ static void write_fail(struct batch_item *item, enum hf_code code, const struct 
 {
 	struct write_op *op = write_of(item);
 	if (op->step_done)
-		op->step_done(op->ctx, code, FENCE_LOST, false, (struct slice){ "", 0 }, err);
+		op->step_done(op->ctx, code, FENCE_LOST, WISH_NONE, (struct slice){ "", 0 }, err);
 	else
 		op->done(op->ctx, code, FENCE_LOST, err);
 	write_free(op);
@@ -328,7 +328,8 @@ static void step_deliver(struct batch_item *const *items, size_t count, const PG
 		hf_assert(ord > 0 && (size_t)ord <= count);
 		struct write_op *op = write_of(items[ord - 1]);
 		op->step_done(op->ctx, HF_OK, fence_of(pgrow_slice(result, row, 1)),
-			      pgrow_bool(result, row, 2), pgrow_slice(result, row, 3), nullptr);
+			      (enum wish)pgrow_int4(result, row, 2), pgrow_slice(result, row, 3),
+			      nullptr);
 		write_free(op);
 	}
 }
@@ -363,7 +364,7 @@ static void keep_slices(struct write_op *op, struct slice *const *slices, size_t
 }
 
 void store_step(struct store *store, const struct step_write *step,
-		void (*done)(void *ctx, enum hf_code code, enum fence fence, bool cancel,
+		void (*done)(void *ctx, enum hf_code code, enum fence fence, enum wish wish,
 			     struct slice adopted_state, const struct hf_err *err),
 		void *ctx)
 {
@@ -416,7 +417,9 @@ static void fence_deliver(struct batch_item *const *items, size_t count, const P
 		struct write_op *op = write_of(items[ord - 1]);
 		enum fence fence = fence_of(pgrow_slice(result, row, 1));
 		if (fence == FENCE_HELD && op->release.how == RELEASE_BACK)
-			store_wake(op->store, false);
+			store_wake(op->store, WAKE_WORK);
+		if (fence == FENCE_HELD && op->outcome.state)
+			store_wake(op->store, WAKE_ENDED);
 		op->done(op->ctx, HF_OK, fence, nullptr);
 		write_free(op);
 	}

@@ -86,8 +86,8 @@ static void acknowledge(struct beat *beat)
 	timer_set(beat, &beat->end, lease_left_ms(beat));
 }
 
-static void on_beat(void *ctx, enum hf_code code, bool alive, const struct beat_flag *cancel,
-		    size_t cancel_count, const struct hf_err *err)
+static void on_beat(void *ctx, enum hf_code code, bool alive, const struct beat_wish *wishes,
+		    size_t wishes_count, const struct hf_err *err)
 {
 	struct beat *beat = ctx;
 	bool mine = beat->flying == beat->number;
@@ -102,8 +102,8 @@ static void on_beat(void *ctx, enum hf_code code, bool alive, const struct beat_
 		log_warn("beat failed", "error", err ? err->text : nullptr, nullptr);
 	if (beat->state == BEAT_LOST)
 		return;
-	for (size_t i = 0; mine && code == HF_OK && i < cancel_count; i++)
-		beat->hooks.cancel(beat->hooks.ctx, &cancel[i]);
+	for (size_t i = 0; mine && code == HF_OK && i < wishes_count; i++)
+		beat->hooks.wish(beat->hooks.ctx, &wishes[i]);
 	int64_t wait =
 	    code == HF_OK ? beat->sent_ms + interval_ms(beat) - clock_boot_ms() : RETRY_MS;
 	timer_set(beat, &beat->next, beat->again || !mine ? 0 : wait);

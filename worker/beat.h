@@ -22,7 +22,7 @@ struct beat_hooks {
 	 */
 	size_t (*progress)(void *ctx, struct beat_task *tasks, size_t room);
 	size_t (*running)(void *ctx);
-	void (*cancel)(void *ctx, const struct beat_flag *flag);
+	void (*wish)(void *ctx, const struct beat_wish *wish);
 	/* An incarnation is in the store: claims may be made under it. */
 	void (*ready)(void *ctx);
 	/* `taken`: the store said so. Else the local lease ran out and the claims may still be
@@ -49,7 +49,7 @@ const struct uuid *beat_incarnation(const struct beat *beat);
 const struct uuid *beat_last_incarnation(const struct beat *beat);
 /* False: stop sending, the local lease has no more than its margin left. */
 bool beat_may_send(const struct beat *beat);
-/* A beat at once, or right after the one in flight: a cancel was asked for somewhere. */
+/* A beat at once, or right after the one in flight: something was asked for somewhere. */
 void beat_now(struct beat *beat);
 /* After `lost`: every run is over, a new incarnation may begin. */
 void beat_renew(struct beat *beat);

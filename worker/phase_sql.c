@@ -40,13 +40,12 @@ static void committed(struct run *run, struct slice json)
 	run_phase_done(run, &result);
 }
 
-static void on_done(void *ctx, enum sqlphase_outcome outcome, bool cancel, struct slice state,
+static void on_done(void *ctx, enum sqlphase_outcome outcome, enum wish wish, struct slice state,
 		    const char *text)
 {
 	struct sql_phase *phase = ctx;
 	struct run *run = phase->run;
-	if (cancel)
-		run_note_cancel(run);
+	run_note_wish(run, wish);
 	struct phase_result result = { .text = text };
 	switch (outcome) {
 	case SQLPHASE_DONE:

@@ -534,15 +534,17 @@ void run_free(struct run *run)
 	free(run);
 }
 
-void run_cancel(struct run *run)
+void run_note_wish(struct run *run, enum wish wish)
 {
-	run->cancel = true;
-	run_feed(run);
+	run->cancel = run->cancel || wish == WISH_CANCEL;
+	run->park = run->park || wish == WISH_PARK;
+	run->back = run->back || run->park;
 }
 
-void run_note_cancel(struct run *run)
+void run_wish(struct run *run, enum wish wish)
 {
-	run->cancel = true;
+	run_note_wish(run, wish);
+	run_feed(run);
 }
 
 void run_hand_back(struct run *run)
@@ -567,7 +569,7 @@ void run_lose(struct run *run, bool taken)
 	run_feed(run);
 }
 
-bool run_owns(const struct run *run, const struct beat_flag *flag)
+bool run_owns(const struct run *run, const struct beat_wish *flag)
 {
 	return task_id_equal(&run->task.id, &flag->id) &&
 	       uuid_equal(&run->task.token, &flag->token);
@@ -599,7 +601,7 @@ int64_t run_sent_age_ms(const struct run *run)
 int64_t run_grace_ms(const struct run *run)
 {
 	const struct config *config = worker_config(run->worker);
-	return run->back && !run->cancel ? config->drain_ms : config->cancel_grace_ms;
+	return run->back && !run->park && !run->cancel ? config->drain_ms : config->cancel_grace_ms;
 }
 
 void run_phase_done(struct run *run, const struct phase_result *result)

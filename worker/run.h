@@ -18,8 +18,8 @@ struct run *run_start(struct worker *worker, const struct tool *tool, const char
 /* For worker_run_ended alone. */
 void run_free(struct run *run);
 
-/* A cancel was asked for. */
-void run_cancel(struct run *run);
+/* Something is asked of it: to be given back so that it is parked, or to end cancelled. */
+void run_wish(struct run *run, enum wish wish);
 /* This worker stops: give the task back as soon as nothing is in flight, spending no attempt. */
 void run_hand_back(struct run *run);
 /* As above, and break off what is still in flight. */
@@ -28,7 +28,7 @@ void run_abandon(struct run *run);
 void run_lose(struct run *run, bool taken);
 
 /* This run holds the claim of `flag`. */
-bool run_owns(const struct run *run, const struct beat_flag *flag);
+bool run_owns(const struct run *run, const struct beat_wish *flag);
 /* Its progress, where that changed since it was last asked for; lives until the next step. */
 bool run_progress_take(struct run *run, struct beat_task *out);
 
@@ -37,8 +37,8 @@ bool run_progress_take(struct run *run, struct beat_task *out);
 
 /* The write of this phase's recovery point, `state` left empty. */
 struct step_write run_step_write(const struct run *run);
-/* A cancel was seen on the way. */
-void run_note_cancel(struct run *run);
+/* As run_wish, seen on the way by a phase that is about to report: takes effect with its report. */
+void run_note_wish(struct run *run, enum wish wish);
 /* No new effect may begin: the phase runs only to learn whether an earlier request took effect. A
  * lookup phase reads back and reports PHASE_CANCELLED where that proves it absent. */
 bool run_settling(const struct run *run);

@@ -254,7 +254,7 @@ static bool put_held(struct run *run, const char *what, enum hf_code code, enum 
 	return false;
 }
 
-static void on_checkpoint(void *ctx, enum hf_code code, enum fence fence, bool cancel, struct slice,
+static void on_checkpoint(void *ctx, enum hf_code code, enum fence fence, enum wish wish, struct slice,
 			  const struct hf_err *err)
 {
 	struct side *side = ctx;
@@ -263,8 +263,8 @@ static void on_checkpoint(void *ctx, enum hf_code code, enum fence fence, bool c
 	if (held) {
 		run_checkpoint_keep(side->run, side->place, buf_slice(&side->name),
 				    buf_slice(&side->value));
-		if (cancel)
-			run_cancel(side->run);
+		if (wish != WISH_NONE)
+			run_wish(side->run, wish);
 	}
 	if (side_wanted(side))
 		side->put_done(side->ctx, held);

@@ -58,7 +58,7 @@ struct kept_answer {
 	bool here;
 	enum hf_code code;
 	enum fence fence;
-	bool cancel;
+	enum wish wish;
 	struct buf adopted;
 	struct hf_err err;
 };
@@ -93,6 +93,7 @@ struct run {
 
 	/* What was wished. */
 	bool cancel, back, abandoned;
+	bool park; /* given back because its client hung up; the store parks it */
 	enum run_loss lost;
 
 	/* The running phase. */

@@ -14,7 +14,7 @@ constexpr int64_t REFUSED_DELAY_MS = 5'000; /* of a task with a write that is ne
 
 /* --- writes ----------------------------------------------------------------------------------- */
 
-static void on_step_written(void *ctx, enum hf_code code, enum fence fence, bool cancel,
+static void on_step_written(void *ctx, enum hf_code code, enum fence fence, enum wish wish,
 			    struct slice adopted, const struct hf_err *err)
 {
 	struct run *run = ctx;
@@ -25,14 +25,14 @@ static void on_step_written(void *ctx, enum hf_code code, enum fence fence, bool
 	answer->here = true;
 	answer->code = code;
 	answer->fence = fence;
-	answer->cancel = cancel;
+	answer->wish = wish;
 	answer->err = err ? *err : (struct hf_err){ .code = code };
 	run_feed(run);
 }
 
 static void on_written(void *ctx, enum hf_code code, enum fence fence, const struct hf_err *err)
 {
-	on_step_written(ctx, code, fence, false, (struct slice){}, err);
+	on_step_written(ctx, code, fence, WISH_NONE, (struct slice){}, err);
 }
 
 struct step_write run_step_write(const struct run *run)
@@ -124,7 +124,8 @@ void run_release_because(struct run *run, enum release how, int64_t delay_ms, co
 void run_give_back(struct run *run, bool maybe_sent)
 {
 	buf_clear(&run->reason);
-	buf_add_text(&run->reason, "handed back by its worker");
+	buf_add_text(&run->reason,
+		     run->park ? "parked: its client hung up" : "handed back by its worker");
 	run_release(run, RELEASE_BACK, 0, maybe_sent);
 }
 
@@ -222,7 +223,7 @@ static void committed(struct run *run)
 		run_move(run, RUN_ENDED);
 		return;
 	}
-	run->cancel = run->cancel || answer->cancel;
+	run_note_wish(run, answer->wish);
 	bool adopted = answer->fence == FENCE_ADOPTED;
 	if (adopted && run_keep_state(run, run->phase, buf_slice(&answer->adopted), &err) != HF_OK)
 		run_fail(run, "corrupt", slice_of("a stored state does not read back"), true);

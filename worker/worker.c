@@ -182,12 +182,12 @@ static void on_claim_time(struct ev_loop *, ev_timer *timer, int)
 	store_claim(worker->store, incarnation, queues, queues_count, limit, on_claimed, worker);
 }
 
-static void on_wake(void *ctx, bool cancel)
+static void on_wake(void *ctx, enum wake wake)
 {
 	struct worker *worker = ctx;
-	if (cancel)
+	if (wake == WAKE_WISH)
 		beat_now(worker->beat);
-	else
+	if (wake == WAKE_WORK)
 		claim_by(worker, 0);
 }
 
@@ -213,12 +213,12 @@ static size_t beat_running(void *ctx)
 	return ((struct worker *)ctx)->runs_count;
 }
 
-static void on_beat_cancel(void *ctx, const struct beat_flag *flag)
+static void on_beat_wish(void *ctx, const struct beat_wish *wish)
 {
 	struct worker *worker = ctx;
 	for (size_t i = 0; i < worker->runs_count; i++)
-		if (run_owns(worker->runs[i], flag))
-			run_cancel(worker->runs[i]);
+		if (run_owns(worker->runs[i], wish))
+			run_wish(worker->runs[i], wish->wish);
 }
 
 static void on_beat_ready(void *ctx)
@@ -485,7 +485,7 @@ static void start(struct worker *worker)
 					  .slots = (int)worker->config->slots };
 	struct beat_hooks hooks = { .progress = beat_progress,
 				    .running = beat_running,
-				    .cancel = on_beat_cancel,
+				    .wish = on_beat_wish,
 				    .ready = on_beat_ready,
 				    .lost = on_beat_lost,
 				    .ctx = worker };

@@ -51,19 +51,18 @@ BEGIN
     RETURN QUERY
     SELECT t.task, t.owner, t.tool, coalesce(w.state, o.name), coalesce(w.attempt, o.attempt),
            to_ms(t.accepted), to_ms(coalesce(w.updated, o.at)), coalesce(to_ms(o.at), 0),
-           v.result_ttl_ms, w.progress, coalesce(w.message, o.message), o.result, o.error,
+           t.result_ttl_ms, w.progress, coalesce(w.message, o.message), o.result, o.error,
            t.effect_id
     FROM (SELECT DISTINCT x FROM unnest(views.tasks) x) u (task)
     CROSS JOIN LATERAL (SELECT x.* FROM holdfast.task x
                         WHERE x.week = views.week AND x.task = u.task OFFSET 0) t
-    JOIN holdfast.tool v ON v.tool = t.tool
     LEFT JOIN LATERAL (SELECT x.state, x.attempt, x.updated, x.progress, x.message FROM work x
                        WHERE x.task = u.task OFFSET 0) w ON true
     LEFT JOIN LATERAL (SELECT x.name, x.attempt, x.at, x.message, x.result, x.error FROM step x
                        WHERE x.week = views.week AND x.task = u.task
                          AND x.place = 2147483647 OFFSET 0) o ON true
     WHERE coalesce(w.state, o.name) IS NOT NULL
-      AND (o.at IS NULL OR o.at + ms(v.result_ttl_ms) > now_());
+      AND (o.at IS NULL OR o.at + ms(t.result_ttl_ms) > now_());
 END $$;
 
 -- The tasks of these owners, by ordinal; what is foreign, unknown or expired is not in the answer
@@ -82,13 +81,15 @@ $$;
 -- One commit for a batch of calls, whose digests are all different. Outcomes: 'new'; 'same' (a
 -- repeat, the view is of the first task); 'conflict' (other arguments; null view); 'expired' (a
 -- tombstone; null view).
--- Locks: effect rows by the insert, in digest order; work rows of repeats that are to be held, in
--- task order. A repeat of a finished or held task writes nothing.
+-- A null api is a client that declares Tasks: its task is held, for good. A plain call names itself
+-- by its API's incarnation and its own number, and is attached where the task is open and not held.
+-- Locks: effect rows by the insert, in digest order; work rows of repeats that are to be held or
+-- joined, in task order. A repeat of a finished or held task writes nothing.
 -- Twice: the second call answers 'same' with the first one's task; equal randoms tell a caller
 -- whose answer was lost that it was its own.
 CREATE OR REPLACE FUNCTION accept(owners bigint[], tools integer[], digests bytea[],
     effect_ids text[], fingerprints bytea[], arguments text[], traces text[],
-    key_versions integer[], helds boolean[], randoms bytea[])
+    key_versions integer[], apis uuid[], numbers bigint[], randoms bytea[])
 RETURNS TABLE (ord integer, outcome text, task bytea, tool integer, state text, attempt integer,
                created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
                progress real, message text)
@@ -108,28 +109,29 @@ BEGIN
         WITH input AS MATERIALIZED (
             SELECT u.*, head || u.random AS new_task
             FROM unnest(owners, tools, digests, effect_ids, fingerprints, arguments, traces,
-                        key_versions, helds, randoms) WITH ORDINALITY
+                        key_versions, apis, numbers, randoms) WITH ORDINALITY
                  u (owner, tool, digest, effect_id, fingerprint, arguments, trace, key_version,
-                    held, random, ord)
+                    api, number, random, ord)
             WHERE u.ord = ANY (todo)
         ), first AS (
             INSERT INTO effect (digest, task, fingerprint, tool, accepted)
             SELECT i.digest, i.new_task, i.fingerprint, i.tool, at FROM input i ORDER BY i.digest
             ON CONFLICT DO NOTHING RETURNING effect.task
         ), mine AS (
-            SELECT i.*, v.deadline_ms FROM first f JOIN input i ON i.new_task = f.task
+            SELECT i.*, v.deadline_ms, v.result_ttl_ms FROM first f JOIN input i ON i.new_task = f.task
             JOIN holdfast.tool v ON v.tool = i.tool
         ), accepted AS (
             INSERT INTO holdfast.task (week, task, owner, tool, effect_id, digest, fingerprint,
-                arguments, accepted, deadline, trace, key_version, incarnation)
+                arguments, accepted, deadline, trace, key_version, incarnation, result_ttl_ms)
             SELECT week_of(at_ms), m.new_task, m.owner, m.tool, m.effect_id, m.digest,
                    m.fingerprint, m.arguments, at, at + ms(m.deadline_ms), m.trace, m.key_version,
-                   (SELECT incarnation FROM cluster)
+                   (SELECT incarnation FROM cluster), m.result_ttl_ms
             FROM mine m
         ), queued AS (
-            INSERT INTO work (task, week, owner, queue, state, due, deadline, held, updated)
+            INSERT INTO work (task, week, owner, queue, state, due, deadline, held, attached,
+                              attached_no, updated)
             SELECT m.new_task, week_of(at_ms), m.owner, m.tool, 'ready', at,
-                   at + ms(m.deadline_ms), m.held, at
+                   at + ms(m.deadline_ms), m.api IS NULL, m.api, m.number, at
             FROM mine m
         )
         SELECT coalesce(array_agg(m.ord::integer), '{}') INTO won FROM mine m;
@@ -156,7 +158,7 @@ BEGIN
         END IF;
         RETURN QUERY SELECT * FROM accept_repeats(
             (SELECT array_agg(i) FROM unnest(todo) i WHERE i <> ALL (coalesce(again, '{}'))),
-            owners, digests, fingerprints, helds);
+            owners, digests, fingerprints, apis, numbers);
         todo := again;
         EXIT WHEN todo IS NULL;
     END LOOP;
@@ -164,7 +166,7 @@ END $$;
 
 -- The repeats of a batch: lock first what is to be written, read after (rule 1).
 CREATE OR REPLACE FUNCTION accept_repeats(ords integer[], owners bigint[], digests bytea[],
-                                          fingerprints bytea[], helds boolean[])
+                                          fingerprints bytea[], apis uuid[], numbers bigint[])
 RETURNS TABLE (ord integer, outcome text, task bytea, tool integer, state text, attempt integer,
                created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
                progress real, message text)
@@ -173,28 +175,19 @@ LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 DECLARE
     same_ords integer[];
     same_tasks bytea[];
-    to_hold bytea[];
-    tids tid[];
     one_week integer;
 BEGIN
     IF ords IS NULL THEN
         RETURN;
     END IF;
-    SELECT array_agg(u.ord::integer), array_agg(e.task), array_agg(e.task) FILTER (WHERE u.held)
-    INTO same_ords, same_tasks, to_hold
-    FROM unnest(digests, fingerprints, helds) WITH ORDINALITY u (digest, fingerprint, held, ord)
+    SELECT array_agg(u.ord::integer), array_agg(e.task) INTO same_ords, same_tasks
+    FROM unnest(digests, fingerprints) WITH ORDINALITY u (digest, fingerprint, ord)
     CROSS JOIN LATERAL (SELECT x.task, x.fingerprint FROM effect x
                         WHERE x.digest = u.digest OFFSET 0) e
     WHERE u.ord = ANY (ords) AND e.fingerprint = u.fingerprint;
 
-    SELECT array_agg(l.tid) INTO tids FROM (SELECT u FROM unnest(to_hold) u ORDER BY u) d (task)
-    CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM work x WHERE x.task = d.task AND NOT x.held
-                        OFFSET 0 FOR UPDATE) l;
-    IF tids IS NOT NULL THEN
-        UPDATE work w SET held = true, attached = NULL, attached_no = NULL, updated = now_(),
-            state = CASE w.state WHEN 'parked' THEN 'ready' ELSE w.state END
-        WHERE w.ctid = ANY (tids);
-    END IF;
+    PERFORM join_task(same_tasks, ARRAY(SELECT apis[o] FROM unnest(same_ords) o),
+                      ARRAY(SELECT numbers[o] FROM unnest(same_ords) o));
 
     FOR one_week IN SELECT DISTINCT week_of_task(t) FROM unnest(same_tasks) t LOOP
         RETURN QUERY
@@ -214,6 +207,94 @@ BEGIN
                       CROSS JOIN LATERAL views(week_of_task(s.task), ARRAY[s.task]) v
                       WHERE s.ord = i AND v.owner = owners[i]);
 END $$;
+
+-- Tasks are joined: by a client that declares Tasks (null api) they are held for good, by a plain
+-- call attached where nobody holds them; a parked one is taken up again (R3.2). Lock first, write in
+-- a second statement: one that waited for its lock would not see the row that it got (rule 1).
+CREATE OR REPLACE FUNCTION join_task(tasks bytea[], apis uuid[], numbers bigint[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    ords integer[];
+    tids tid[];
+BEGIN
+    SELECT array_agg(u.ord::integer), array_agg(w.tid) INTO ords, tids
+    FROM (SELECT * FROM unnest(tasks) WITH ORDINALITY c (task, ord) ORDER BY c.task) u
+    CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM work x WHERE x.task = u.task AND NOT x.held
+                        OFFSET 0 FOR UPDATE) w;
+    IF tids IS NULL THEN
+        RETURN;
+    END IF;
+    UPDATE work w SET held = apis[l.ord] IS NULL, attached = apis[l.ord],
+        attached_no = numbers[l.ord], park = false,
+        updated = CASE w.state WHEN 'parked' THEN now_() ELSE w.updated END,
+        message = CASE w.state WHEN 'parked' THEN NULL ELSE w.message END,
+        due = CASE w.state WHEN 'parked' THEN now_() ELSE w.due END,
+        state = CASE w.state WHEN 'parked' THEN 'ready' ELSE w.state END
+    FROM unnest(ords, tids) l (ord, tid) WHERE w.ctid = l.tid;
+END $$;
+
+-- A plain call joins the task of its owner again, because it still waits for it.
+CREATE OR REPLACE FUNCTION attach(owners bigint[], tasks bytea[], apis uuid[], numbers bigint[])
+RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+DECLARE
+    mine integer[] := ARRAY(SELECT u.ord::integer FROM unnest(attach.owners, attach.tasks)
+                            WITH ORDINALITY u (owner, task, ord)
+                            CROSS JOIN LATERAL (SELECT FROM work x WHERE x.task = u.task
+                                                AND x.owner = u.owner OFFSET 0) w);
+BEGIN
+    PERFORM join_task(ARRAY(SELECT attach.tasks[i] FROM unnest(mine) i),
+                      ARRAY(SELECT attach.apis[i] FROM unnest(mine) i),
+                      ARRAY(SELECT attach.numbers[i] FROM unnest(mine) i));
+    RETURN cardinality(mine);
+END $$;
+
+-- Plain calls leave their tasks. With park: hung up, so work stops (R3.2), at once where nobody runs
+-- it, else by a wish to its worker; without: answered, so work goes on. Only where the attachment is
+-- still theirs and no client that declares Tasks holds the task. By ordinal: was it theirs, the
+-- number of the phase it stands at, from 1, and whether a worker is to be woken.
+CREATE OR REPLACE FUNCTION detach(tasks bytea[], apis uuid[], numbers bigint[], parks boolean[])
+RETURNS TABLE (ord integer, ours boolean, phase integer, running boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    u record;
+    w record;
+    stops boolean;
+BEGIN
+    FOR u IN SELECT * FROM unnest(tasks, apis, numbers, parks)
+                 WITH ORDINALITY c (task, api, number, park, ord) ORDER BY c.task LOOP
+        SELECT x.ctid AS tid, x.week, x.task, x.phase, x.attempt, x.state INTO w FROM work x
+        WHERE x.task = u.task AND x.attached = u.api AND x.attached_no = u.number AND NOT x.held
+        FOR UPDATE;
+        ord := u.ord;
+        ours := FOUND;
+        phase := coalesce(w.phase, 0) + 1;
+        running := ours AND u.park AND w.state = 'running';
+        stops := ours AND u.park AND w.state IN ('ready', 'scheduled');
+        IF ours THEN
+            UPDATE work x SET attached = NULL, attached_no = NULL, park = running,
+                updated = CASE WHEN u.park THEN now_() ELSE x.updated END,
+                message = CASE WHEN stops THEN 'parked: its client hung up' ELSE x.message END,
+                due = CASE WHEN stops THEN now_() + park_ttl(x.queue) ELSE x.due END,
+                state = CASE WHEN stops THEN 'parked' ELSE x.state END
+            WHERE x.ctid = w.tid;
+        END IF;
+        IF ours AND u.park THEN
+            PERFORM note(w.week, w.task, 'hung_up', w.phase, w.attempt, NULL);
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+-- How long a task of that version may stay parked.
+CREATE OR REPLACE FUNCTION park_ttl(queue integer) RETURNS interval
+LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
+    SELECT ms(t.park_ttl_ms) FROM tool t WHERE t.tool = park_ttl.queue
+$$;
 
 -- The wish to stop (rule 9): lock; gone: nothing to do; running or unknown: flagged, and the owner
 -- is to be woken; else the outcome is written here. By ordinal: was it there for this owner?

@@ -21,6 +21,10 @@ LANGUAGE sql IMMUTABLE AS $$
             / 604800000)::integer
 $$;
 
+-- What is asked of whoever runs a task: 0 nothing, 1 park, 2 stop.
+CREATE OR REPLACE FUNCTION wish(cancel boolean, park boolean) RETURNS integer
+LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN cancel THEN 2 WHEN park THEN 1 ELSE 0 END $$;
+
 -- The fence (V4, rules 2 and 6): locks the work rows of these claims, in task order, and says which
 -- of them still hold: ordinals, and where their rows lie. What is locked is then written by that
 -- place: joined by task, a plan made from stale statistics walks the whole table (a plan test holds

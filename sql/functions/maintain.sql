@@ -87,6 +87,42 @@ BEGIN
     RETURN n;
 END $$;
 
+-- Attachments of API incarnations that are no more are parked, as if their clients had hung up.
+CREATE OR REPLACE FUNCTION park_orphans(most integer) RETURNS integer
+LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
+    WITH orphans AS MATERIALIZED (
+        SELECT x.task, x.attached, x.attached_no FROM work x
+        WHERE x.attached IS NOT NULL
+          AND NOT EXISTS (SELECT FROM worker k WHERE k.incarnation = x.attached) LIMIT most)
+    SELECT count(*)::integer
+    FROM (SELECT array_agg(o.task) AS tasks, array_agg(o.attached) AS apis,
+                 array_agg(o.attached_no) AS numbers, array_agg(true) AS parks FROM orphans o) a
+    CROSS JOIN LATERAL detach(a.tasks, a.apis, a.numbers, a.parks) d
+    WHERE d.ours
+$$;
+
+-- Tasks that stayed parked for longer than their tool allows end cancelled, and say what was done.
+CREATE OR REPLACE FUNCTION expire_parked(most integer) RETURNS integer
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    w record;
+    n integer := 0;
+BEGIN
+    FOR w IN WITH late AS MATERIALIZED (
+                 SELECT x.task FROM work x WHERE x.state = 'parked' AND x.due < now_() LIMIT most)
+             SELECT l.* FROM (SELECT * FROM late ORDER BY task) d
+             CROSS JOIN LATERAL (SELECT x.task, x.week, x.attempt FROM work x
+                                 WHERE x.task = d.task AND x.state = 'parked' AND x.due < now_()
+                                 OFFSET 0 FOR UPDATE SKIP LOCKED) l LOOP
+        n := n + 1;
+        PERFORM end_task(w.week, w.task, 'cancelled', NULL,
+            'its client hung up and nobody took it up again; ' || phases_done(w.week, w.task),
+            w.attempt);
+    END LOOP;
+    RETURN n;
+END $$;
+
 -- Removes tasks of a week whose retention is over, in one limited batch, and turns their effects
 -- into tombstones in the same commit (rule 15). Returns how many. Locks: week, effect, in order.
 CREATE OR REPLACE FUNCTION sweep(week integer, most integer) RETURNS integer
@@ -101,9 +137,8 @@ BEGIN
     SELECT array_agg(x.task), array_agg(x.digest) INTO gone, digests FROM (
         SELECT t.task, t.digest FROM step s
         JOIN holdfast.task t ON t.week = sweep.week AND t.task = s.task
-        JOIN tool v ON v.tool = t.tool
         WHERE s.week = sweep.week AND s.place = 2147483647
-          AND s.at + ms(v.result_ttl_ms) < now_() LIMIT most) x;
+          AND s.at + ms(t.result_ttl_ms) < now_() LIMIT most) x;
     IF gone IS NULL THEN
         RETURN 0;
     END IF;

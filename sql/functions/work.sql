@@ -6,11 +6,13 @@
 -- incarnation dead. The rows are the claims that are asked to stop; one row at least.
 CREATE OR REPLACE FUNCTION beat_async(incarnation uuid, fresh boolean, role text, capacity integer,
     running integer, tasks bytea[], tokens uuid[], progresses real[], messages text[])
-RETURNS TABLE (alive boolean, task bytea, token uuid)
+RETURNS TABLE (alive boolean, task bytea, token uuid, wish integer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     lives boolean;
+    ords integer[];
+    tids tid[];
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     IF fresh THEN
@@ -26,20 +28,19 @@ BEGIN
         lives := FOUND;
     END IF;
     IF lives AND cardinality(tasks) > 0 THEN
-        WITH free AS MATERIALIZED (
-            SELECT w.tid, u.progress, u.message
-            FROM (SELECT * FROM unnest(tasks, tokens, progresses, messages)
-                      c (task, token, progress, message) ORDER BY c.task) u
-            CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM work x
-                                WHERE x.task = u.task AND x.token = u.token
-                                OFFSET 0 FOR UPDATE SKIP LOCKED) w
-        )
-        UPDATE work w SET progress = f.progress, message = f.message, updated = now_()
-        FROM free f WHERE w.ctid = f.tid;
+        SELECT array_agg(u.ord::integer), array_agg(w.tid) INTO ords, tids
+        FROM (SELECT * FROM unnest(tasks, tokens) WITH ORDINALITY c (task, token, ord)
+              ORDER BY c.task) u
+        CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM work x
+                            WHERE x.task = u.task AND x.token = u.token
+                            OFFSET 0 FOR UPDATE SKIP LOCKED) w;
+        UPDATE work w SET progress = progresses[l.ord], message = messages[l.ord], updated = now_()
+        FROM unnest(ords, tids) l (ord, tid) WHERE w.ctid = l.tid;
     END IF;
-    RETURN QUERY SELECT lives, w.task, w.token
+    RETURN QUERY SELECT lives, w.task, w.token, coalesce(wish(w.cancel, w.park), 0)
                  FROM (SELECT 1) one
-                 LEFT JOIN work w ON w.incarnation = beat_async.incarnation AND w.cancel AND lives;
+                 LEFT JOIN work w ON w.incarnation = beat_async.incarnation
+                                 AND (w.cancel OR w.park) AND lives;
 END $$;
 
 -- An incarnation goes, once it holds nothing.
@@ -118,7 +119,7 @@ END $$;
 CREATE OR REPLACE FUNCTION step(week integer, tasks bytea[], tokens uuid[], kinds text[],
     places integer[], phases integer[], names text[], states bytea[], derived_keys text[],
     answers text[], attempts integer[], took_ms bigint[])
-RETURNS TABLE (ord integer, fence text, cancel boolean, state bytea)
+RETURNS TABLE (ord integer, fence text, wish integer, state bytea)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
@@ -141,13 +142,13 @@ BEGIN
     SELECT u.ord::integer,
            CASE WHEN NOT u.ord = ANY (coalesce(locked, '{}')) THEN 'lost'
                 WHEN s.token = u.token THEN 'held' ELSE 'adopted' END,
-           coalesce(w.cancel, false),
+           coalesce(wish(w.cancel, w.park), 0),
            CASE WHEN s.token IS DISTINCT FROM u.token THEN s.state END
     FROM unnest(tasks, tokens, places) WITH ORDINALITY u (task, token, place, ord)
     LEFT JOIN LATERAL (SELECT x.token, x.state FROM holdfast.step x
                        WHERE x.week = step.week AND x.task = u.task AND x.place = u.place
                        OFFSET 0) s ON true
-    LEFT JOIN LATERAL (SELECT x.cancel FROM work x WHERE x.task = u.task AND x.token = u.token
+    LEFT JOIN LATERAL (SELECT x.cancel, x.park FROM work x WHERE x.task = u.task AND x.token = u.token
                        OFFSET 0) w ON true;
 END $$;
 
@@ -212,7 +213,7 @@ END $$;
 
 -- A claim is given up. 'retry': the attempt is spent; 'again', 'back': it is not; 'crash': one
 -- crash more instead; 'unknown': nobody can tell whether it happened (V7). A task that is asked to
--- stop becomes due at once. Twice: 'lost', which means the same to the caller: forget it.
+-- stop becomes due at once; one that is to be parked is parked now. Twice: 'lost', which means the same to the caller: forget it.
 CREATE OR REPLACE FUNCTION release(tasks bytea[], tokens uuid[], hows text[], delays_ms bigint[],
                                    maybe_sents boolean[], reasons text[])
 RETURNS TABLE (ord integer, fence text)
@@ -234,9 +235,12 @@ BEGIN
 
     UPDATE work w SET token = NULL, incarnation = NULL, progress = NULL, message = u.reason,
            updated = at,
-           state = CASE WHEN u.how = 'unknown' THEN 'unknown'
-                        WHEN u.delay_ms > 0 AND NOT w.cancel THEN 'scheduled' ELSE 'ready' END,
-           due = CASE WHEN w.cancel THEN at ELSE at + ms(u.delay_ms) END,
+           state = CASE WHEN u.how = 'unknown' THEN 'unknown' WHEN w.cancel THEN 'ready'
+                        WHEN w.park THEN 'parked' WHEN u.delay_ms > 0 THEN 'scheduled'
+                        ELSE 'ready' END,
+           due = CASE WHEN w.cancel THEN at WHEN w.park THEN at + park_ttl(w.queue)
+                      ELSE at + ms(u.delay_ms) END,
+           park = false,
            attempt = CASE WHEN u.how IN ('retry', 'unknown') THEN w.attempt ELSE w.attempt - 1 END,
            crashes = w.crashes + CASE u.how WHEN 'crash' THEN 1 ELSE 0 END,
            sent = CASE WHEN u.maybe_sent THEN at ELSE w.sent END,
@@ -306,7 +310,7 @@ $$;
 -- For sql phases (rule 7). The cheap look before: 'held', 'done' (the recovery point is ours, its
 -- COMMIT's answer was lost), 'adopted' (another's), 'lost'. No lock.
 CREATE OR REPLACE FUNCTION sql_check(week integer, task bytea, token uuid, place integer)
-RETURNS TABLE (fence text, cancel boolean, state bytea)
+RETURNS TABLE (fence text, wish integer, state bytea)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
@@ -315,7 +319,7 @@ BEGIN
     SELECT CASE WHEN s.token = sql_check.token THEN 'done'
                 WHEN w.task IS NULL THEN 'lost'
                 WHEN s.place IS NOT NULL THEN 'adopted' ELSE 'held' END,
-           coalesce(w.cancel, false), s.state
+           coalesce(wish(w.cancel, w.park), 0), s.state
     FROM (SELECT 1) one
     LEFT JOIN work w ON w.task = sql_check.task AND w.token = sql_check.token
     LEFT JOIN step s ON s.week = sql_check.week AND s.task = sql_check.task
@@ -324,7 +328,7 @@ END $$;
 
 -- The raising fence, last before COMMIT: a stale claim takes the tool's changes back with it.
 CREATE OR REPLACE FUNCTION sql_fence(week integer, task bytea, token uuid, place integer,
-    phase integer, name text, state bytea, attempt integer, took_ms bigint) RETURNS boolean
+    phase integer, name text, state bytea, attempt integer, took_ms bigint) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -339,5 +343,5 @@ BEGIN
     ELSIF answer.fence = 'adopted' THEN
         RAISE EXCEPTION 'the recovery point stands already' USING ERRCODE = 'HF002';
     END IF;
-    RETURN answer.cancel;
+    RETURN answer.wish;
 END $$;

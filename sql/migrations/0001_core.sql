@@ -28,6 +28,7 @@ CREATE TABLE tool (
     result_ttl_ms     bigint NOT NULL CHECK (result_ttl_ms > 0),
     tombstone_ttl_ms  bigint NOT NULL CHECK (tombstone_ttl_ms >= 0),
     deadline_ms       bigint NOT NULL CHECK (deadline_ms > 0),
+    park_ttl_ms       bigint NOT NULL DEFAULT 86400000 CHECK (park_ttl_ms > 0),
     phases            integer NOT NULL CHECK (phases > 0),
     crash_limit       integer NOT NULL CHECK (crash_limit > 0),
     current           boolean NOT NULL DEFAULT true,        -- the version that new calls get
@@ -74,6 +75,7 @@ CREATE TABLE task (
     trace        text,
     key_version  smallint NOT NULL,
     incarnation  uuid NOT NULL,                             -- the cluster's, for derived keys
+    result_ttl_ms  bigint NOT NULL,                         -- the version's at acceptance
     retry_of     bytea,
     PRIMARY KEY (week, task)
 ) PARTITION BY RANGE (week);
@@ -149,10 +151,11 @@ CREATE TABLE work (
     crashes      integer NOT NULL DEFAULT 0,                -- of the task
     first_try    timestamptz,                               -- of that phase
     sent         timestamptz,                               -- last possible send of that phase
-    cancel       boolean NOT NULL DEFAULT false,
+    cancel       boolean NOT NULL DEFAULT false,            -- wishes to whoever runs it
+    park         boolean NOT NULL DEFAULT false,
     held         boolean NOT NULL DEFAULT false,            -- a task client has the handle
-    attached     uuid,                                      -- API incarnation of a plain call
-    attached_no  bigint,
+    attached     uuid,                                      -- the last plain call that joined:
+    attached_no  bigint,                                    -- API incarnation and its number
     progress     real,
     message      text,
     updated      timestamptz NOT NULL,
@@ -162,8 +165,9 @@ CREATE TABLE work (
         autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX work_ready ON work (queue, due) WHERE state = 'ready';
-CREATE INDEX work_scheduled ON work (due) WHERE state = 'scheduled';
 CREATE INDEX work_incarnation ON work (incarnation) WHERE incarnation IS NOT NULL;
+CREATE INDEX work_later ON work (state, due) WHERE state IN ('scheduled', 'parked');
+CREATE INDEX work_attached ON work (attached) WHERE attached IS NOT NULL;
 CREATE INDEX work_deadline ON work (deadline);
 
 -- One row a process incarnation. `beat` is a counter: death is a counter that stands still

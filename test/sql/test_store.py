@@ -40,15 +40,16 @@ class Store:
     def one(self, sql, *values):
         return self.rows(sql, *values)[0][0]
 
-    def accept(self, *calls):
-        """calls: (owner, tool, effect ID, arguments)."""
+    def accept(self, *calls, api=None, number=None):
+        """calls: (owner, tool, effect ID, arguments); an API and a number make them plain."""
         n = len(calls)
         rows = self.rows(
             "SELECT ord, outcome, task, state FROM accept(%s::bigint[], %s::int[], %s::bytea[],"
-            " %s::text[], %s::bytea[], %s::text[], %s::text[], %s::int[], %s::bool[], %s::bytea[])",
+            " %s::text[], %s::bytea[], %s::text[], %s::text[], %s::int[], %s::uuid[], %s::bigint[],"
+            " %s::bytea[])",
             [c[0] for c in calls], [c[1] for c in calls],
             [digest(f"{c[0]}/{c[1]}/{c[2]}")[:16] for c in calls], [c[2] for c in calls],
-            [digest(c[3]) for c in calls], [c[3] for c in calls], [None] * n, [1] * n, [True] * n,
+            [digest(c[3]) for c in calls], [c[3] for c in calls], [None] * n, [1] * n, [api] * n, [number] * n,
             [os.urandom(16) for _ in calls])
         return [row[1:] for row in sorted(rows)]
 
@@ -93,6 +94,14 @@ class Store:
     def cancel(self, owner, task):
         return self.rows("SELECT found, flagged FROM cancel(%s, %s, %s)", week_of(task), [owner],
                          [task])[0]
+
+    def detach(self, task, api, number, park=True):
+        return self.rows("SELECT ours, phase, running FROM detach(%s::bytea[], %s::uuid[],"
+                         " %s::bigint[], %s)", [task], [api], [number], [park])[0]
+
+    def attach(self, owner, task, api, number):
+        return self.one("SELECT attach(%s, %s::bytea[], %s::uuid[], %s)", [owner], [task], [api],
+                        [number])
 
     def poll(self, owner, task):
         rows = self.rows("SELECT state FROM poll(%s, %s, %s)", week_of(task), [owner], [task])
@@ -374,6 +383,80 @@ class Bench:
         equal(self.a.cancel(self.owner, task), (True, False), "a waiting task ends here and now")
         equal(self.a.poll(self.owner, task), "cancelled", "as cancelled")
 
+    # --- plain calls (design, Parking) ---
+
+    def a_late_hang_up_does_not_stop_the_next_call(self):
+        one, two = new_incarnation(), new_incarnation()
+        call = (self.owner, self.tool, self.fresh(), "{}")
+        task = self.a.accept(call, api=one, number=1)[0][1]
+        self.a.accept(call, api=two, number=1)
+        equal(self.a.detach(task, one, 1)[0], False, "whoever came before hangs up: nothing")
+        equal(self.a.poll(self.owner, task), "ready", "work goes on")
+        equal(self.a.detach(task, two, 1), (True, 1, False), "the last one hangs up")
+        equal(self.a.poll(self.owner, task), "parked", "work is parked")
+        equal(self.a.accept(call, api=one, number=2)[0][2], "ready", "the same effect ID takes it up")
+        equal(self.a.detach(task, one, 2, park=False)[0], True, "an answer is no hang-up")
+        equal(self.a.poll(self.owner, task), "ready", "work goes on")
+        equal(self.a.detach(task, one, 2)[0], False, "and nobody is attached any more")
+        self.a.accept(call, api=one, number=3)
+        self.a.accept(call)
+        equal(self.a.detach(task, one, 3)[0], False, "a client that declares Tasks holds it")
+        self.a.accept(call, api=one, number=4)
+        equal(self.a.detach(task, one, 4)[0], False, "for good")
+        self.a.rows("DELETE FROM work RETURNING 1")
+
+    def a_running_task_is_asked_to_park(self):
+        api, incarnation = new_incarnation(), new_incarnation()
+        self.a.beat(incarnation, True)
+        call = (self.owner, self.tool, self.fresh(), "{}")
+        self.a.accept(call, api=api, number=1)
+        task, token = self.a.claim(incarnation, self.tool)[0][:2]
+        equal(self.a.detach(task, api, 1), (True, 1, True), "its worker is to be woken")
+        equal([row[3] for row in self.a.beat(incarnation)], [1], "the next beat says park")
+        equal(self.a.release("back", (task, token)), ["held"], "the worker gives it back")
+        equal(self.a.poll(self.owner, task), "parked", "and it is parked")
+        equal(self.a.attach(self.owner, task, api, 2), 1, "one that still waits takes it up")
+        token = self.a.claim(incarnation, self.tool)[0][1]
+        self.a.detach(task, api, 2)
+        self.a.accept(call, api=api, number=3)
+        equal(self.a.release("back", (task, token)), ["held"], "joined before it was given back")
+        equal(self.a.poll(self.owner, task), "ready", "it is not parked")
+        equal(self.a.attach(self.other, task, api, 4), 0, "nobody attaches to a foreign task (V8)")
+        self.a.rows("DELETE FROM work RETURNING 1")
+
+    def a_hang_up_meets_the_next_call_in_both_orders(self):
+        api = new_incarnation()
+        for call_first in (True, False):
+            call = (self.owner, self.tool, self.fresh(), "{}")
+            task = self.a.accept(call, api=api, number=1)[0][1]
+            with self.a.conn.transaction():
+                if call_first:
+                    self.a.accept(call, api=api, number=2)
+                    late = Late(lambda task=task: self.b.detach(task, api, 1)[0])
+                else:
+                    self.a.detach(task, api, 1)
+                    late = Late(lambda call=call: self.b.accept(call, api=api, number=2)[0][2])
+                check(late.blocked(), "the second waits for the first")
+            counts["races"] += 1
+            equal(late.ended(), False if call_first else "ready", "and sees what it did")
+            equal(self.a.poll(self.owner, task), "ready", "the new call's task goes on")
+        self.a.rows("DELETE FROM work RETURNING 1")
+
+    def what_nobody_waits_for_is_parked_and_ends(self):
+        api = new_incarnation()
+        call = (self.owner, self.tool, self.fresh(), "{}")
+        self.a.beat(api, True)
+        task = self.a.accept(call, api=api, number=1)[0][1]
+        equal(self.a.one("SELECT park_orphans(100)"), 0, "a live API's calls are let alone")
+        self.a.one("SELECT declare_dead(%s, 1)", api)
+        equal(self.a.one("SELECT park_orphans(100)"), 1, "a dead API's calls are parked")
+        equal(self.a.poll(self.owner, task), "parked", "as if they had hung up")
+        equal(self.a.one("SELECT expire_parked(100)"), 0, "for as long as the tool allows")
+        self.move_clock("25 hours")
+        equal(self.a.one("SELECT expire_parked(100)"), 1, "then it ends")
+        equal(self.a.poll(self.owner, task), "cancelled", "as cancelled")
+        self.move_clock("0 days")
+
     def batches_in_any_order_do_not_deadlock(self):
         """With FOR SHARE, or unsorted, re-sent finishes deadlocked (rules 2 and 6)."""
         incarnation = new_incarnation()
@@ -407,7 +490,7 @@ class Bench:
             "beat_async": f"SELECT beat_async('{new_incarnation()}', true, 'worker', 1, 0, '{{}}',"
                           " '{}', '{}', '{}')",
             "claim": f"SELECT claim('{new_incarnation()}', '{{1}}', 1)",
-            "accept": "SELECT accept('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
+            "accept": "SELECT accept('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
             "cancel": "SELECT cancel(1, '{}', '{}')",
             "step": "SELECT step(1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
             "finish": "SELECT finish(1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',"

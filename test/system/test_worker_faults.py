@@ -207,6 +207,7 @@ def sigterm_with_a_request():
 
 def sigterm_idle_and_twice():
     worker = stack.workers[0]
+    until(lambda: worker.handles(signal.SIGTERM), 5, "the worker has started")
     equal(worker.terminate(3), 0, "SIGTERM, idle: exit 0 at once")
     worker.start()
     effect_id, task_id = begin({"P1": [{"gate": "in"}]})

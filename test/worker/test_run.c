@@ -70,7 +70,7 @@ void worker_run_ended(struct worker *, struct run *run, int64_t due_ms)
 
 static struct {
 	char what[600]; /* the write that waits for its answer, or "" */
-	void (*step_done)(void *, enum hf_code, enum fence, bool, struct slice,
+	void (*step_done)(void *, enum hf_code, enum fence, enum wish, struct slice,
 			  const struct hf_err *);
 	void (*done)(void *, enum hf_code, enum fence, const struct hf_err *);
 	void (*got)(void *, enum hf_code, struct slice, struct slice, const struct hf_err *);
@@ -106,7 +106,7 @@ static char *step_text(const struct step_write *step)
 }
 
 void store_step(struct store *, const struct step_write *step,
-		void (*done)(void *ctx, enum hf_code code, enum fence fence, bool cancel,
+		void (*done)(void *ctx, enum hf_code code, enum fence fence, enum wish wish,
 			     struct slice adopted_state, const struct hf_err *err),
 		void *ctx)
 {
@@ -303,7 +303,7 @@ static void answer_with(enum hf_code code, enum fence fence, bool cancelled, str
 	if (store.step_done) {
 		typeof(store.step_done) done = store.step_done;
 		store.step_done = nullptr;
-		done(store.ctx, code, fence, cancelled, adopted, code == HF_OK ? nullptr : &err);
+		done(store.ctx, code, fence, cancelled ? WISH_CANCEL : WISH_NONE, adopted, code == HF_OK ? nullptr : &err);
 	} else {
 		store.done(store.ctx, code, fence, code == HF_OK ? nullptr : &err);
 	}
@@ -608,9 +608,9 @@ HF_TEST(run, a_refusal_says_what_may_have_been_executed, .init = set_up, .fini =
 HF_TEST(run, a_cancel_stops_the_phase_and_says_what_ran, .init = set_up, .fini = tear_down)
 {
 	begin();
-	run_cancel(run);
+	run_wish(run, WISH_CANCEL);
 	turn();
-	run_cancel(run);
+	run_wish(run, WISH_CANCEL);
 	turn();
 	cr_assert_eq(phase.cancels, 1);
 	cr_assert_eq(phase.losses, 0);
@@ -688,7 +688,7 @@ HF_TEST(run, a_cancel_after_the_last_phase_changes_nothing, .init = set_up, .fin
 	task.steps_count = 2;
 	claimed_again(2, 0);
 	begin();
-	run_cancel(run);
+	run_wish(run, WISH_CANCEL);
 	turn();
 	report_done("{}");
 	expect_write("completed");
@@ -726,6 +726,31 @@ HF_TEST(run, a_worker_that_stops_hands_back_and_spends_nothing, .init = set_up, 
 	expect_write("step keyed");
 	answer();
 	expect_write("back handed back");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, a_park_stops_what_is_pure_and_waits_for_what_is_foreign, .init = set_up,
+	.fini = tear_down)
+{
+	begin();
+	run_wish(run, WISH_PARK);
+	turn();
+	cr_assert_eq(phase.cancels, 1);
+	report((struct phase_result){ .outcome = PHASE_CANCELLED });
+	expect_write("back parked");
+	answer();
+	expect_end();
+
+	ended = 0;
+	to_keyed();
+	run_wish(run, WISH_PARK);
+	turn();
+	cr_assert_eq(run_grace_ms(run), config.cancel_grace_ms);
+	report_done("{}");
+	expect_write("step keyed");
+	answer();
+	expect_write("back parked");
 	answer();
 	expect_end();
 }
