@@ -20,31 +20,35 @@ const runtime_files = [_][]const u8{
     "arena.c",        "base.c",          "batch.c",       "buf.c",        "clock.c",
     "config.c",       "db.c",            "err.c",         "id.c",         "json.c",
     "json_canon.c",   "json_number.c",   "json_scan.c",   "key.c",        "log.c",
-    "pgvalue.c",      "random.c",        "schema.c",      "schema_check.c", "schema_pattern.c",
+    "pgvalue.c",      "random.c",        "rfc3339.c",     "schema.c",      "schema_check.c", "schema_pattern.c",
     "sql_text.c",     "sqlphase.c",      "store.c",       "store_api.c",  "store_worker.c",
     "task.c",         "template.c",      "tool.c",        "tool_check.c", "tool_parse.c",
     "tool_phase.c",   "value.c",
 };
 /// The program itself: the only files that see both api/ and worker/.
 const program_files = [_][]const u8{
-    "main.c",        "cmd_api.c",    "cmd_call.c",    "cmd_maintain.c", "cmd_migrate.c",
-    "cmd_task.c",    "cmd_tools.c",  "cmd_updown.c",  "cmd_version.c",  "cmd_worker.c",
+    "bench_caller.c", "bench_child.c", "bench_cluster.c", "bench_crew.c", "bench_drain.c",
+    "bench_floor.c", "bench_floor_run.c", "bench_front.c", "bench_load.c", "bench_request.c",
+    "bench_run.c",   "bench_server.c", "bench_wal.c", "bench_work.c", "cmd_bench.c",
+    "main.c",        "cmd_api.c",    "cmd_call.c",    "cmd_maintain.c", "cmd_migrate.c", "cmd_settle.c",
+    "cmd_step.c",    "cmd_task.c",    "cmd_tools.c",  "cmd_updown.c",  "cmd_version.c",  "cmd_worker.c",
     "call_show.c",   "maintain.c",   "mcp_client.c",  "migrations.c",   "task_story.c",
     "terminal.c",    "tool_apply.c", "tool_folder.c",
 };
 const api_files = [_][]const u8{
-    "api.c",       "auth.c",     "catalog.c", "conn.c",      "discover.c",   "effect_id.c",
-    "headers.c",   "health.c",   "http.c",    "http_text.c", "http_write.c", "ladder.c",
-    "listener.c",  "mcp.c",      "result.c",  "rpc.c",       "tasks.c",      "tools.c",
+    "answer.c",    "api.c",      "auth.c",     "catalog.c", "companion.c", "conn.c",
+    "discover.c",  "effect_id.c", "headers.c", "health.c",  "http.c",      "http_text.c",
+    "http_write.c", "ladder.c",  "listener.c", "mcp.c",     "plain.c",     "presence.c",
+    "result.c",    "rpc.c",      "sse.c",      "tasks.c",   "tools.c",     "watch.c",
 };
 const worker_files = [_][]const u8{
-    "beat.c",       "downstream.c", "frame.c",         "host.c",      "phase_http.c",
-    "phase_program.c", "phase_sql.c", "retry.c",       "run.c",       "run_keep.c",
+    "beat.c",       "downstream.c", "egress.c", "frame.c",         "host.c",      "phase_http.c",
+    "phase_program.c", "phase_sql.c", "phase_wait.c", "plain.c", "retry.c",  "run.c", "run_keep.c",
     "run_outcome.c", "run_phase.c", "run_write.c",     "rundir.c",    "spawn.c",
-    "text.c",       "unpack.c",     "versions.c",      "worker.c",
+    "tail.c",       "text.c",       "unpack.c",     "versions.c",      "worker.c",
 };
 const runtime_tests = [_][]const u8{
-    "test_config.c", "test_id.c",     "test_json.c",     "test_key.c",   "test_log.c",
+    "test_config.c", "test_id.c",     "test_json.c",     "test_key.c",   "test_log.c",  "test_rfc3339.c",
     "test_schema.c", "test_sql_text.c", "test_template.c", "test_tool.c", "test_value.c",
 };
 /// Of program files that stand alone; their sources ride along.
@@ -52,14 +56,14 @@ const program_tests = [_][]const u8{ "test_terminal.c", "test_tool_folder.c" };
 const program_tested = [_][]const u8{ "terminal.c", "tool_folder.c" };
 const api_tests = [_][]const u8{
     "test_auth.c", "test_catalog.c", "test_conn.c", "test_effect_id.c",
-    "test_http.c", "test_mcp.c",     "test_rpc.c",
+    "test_http.c", "test_mcp.c",     "test_plain.c", "test_rpc.c",
 };
 const worker_tests = [_][]const u8{
-    "test_downstream.c", "test_frame.c", "test_program.c", "test_retry.c", "test_run.c",
-    "test_text.c",       "test_unpack.c",
+    "test_downstream.c", "test_egress.c", "test_frame.c", "test_program.c", "test_retry.c", "test_run.c",
+    "test_text.c",       "test_unpack.c", "test_wait.c",
 };
 
-const runtime_systems = [_][]const u8{ "libpq", "ev", "msgpack", "libcjson", "libcrypto", "libpcre2-8" };
+const runtime_systems = [_][]const u8{ "libpq", "ev", "msgpack", "libcrypto", "libpcre2-8" };
 const worker_systems = [_][]const u8{"libcurl"};
 
 const Sanitize = enum { none, undefined, thread, address };
@@ -97,6 +101,8 @@ pub fn build(b: *std.Build) void {
     p.example(sdk, "build_report", "render", "render.c", &.{ "cairo", "m" });
     p.example(sdk, "rig_report", "rig", "../rig/rig.c", &.{ "libcurl", "libcjson" });
     p.example(sdk, "rig_other", "rig", "../rig/rig.c", &.{ "libcurl", "libcjson" });
+    p.scripts("shell_report");
+    p.scripts("python_report");
     b.installDirectory(.{ .source_dir = b.path("deploy/examples/downstream"), .install_dir = .prefix, .install_subdir = "share/holdfast/examples/downstream" });
 
     // zig build run -- api
@@ -192,15 +198,21 @@ const Project = struct {
         const b = p.b;
         const source = b.fmt("deploy/examples/{s}", .{name});
         const folder = b.fmt("share/holdfast/examples/{s}", .{name});
+        p.scripts(name);
         const exe = p.program(program_name, source, &.{file}, &.{sdk});
         for (systems) |system| exe.root_module.linkSystemLibrary(system, .{});
         b.getInstallStep().dependOn(&b.addInstallArtifact(exe, .{
             .dest_dir = .{ .override = .{ .custom = folder } },
         }).step);
+    }
+
+    /// A tool folder whose programs, if it has any, need no building.
+    fn scripts(p: Project, name: []const u8) void {
+        const b = p.b;
         b.installDirectory(.{
-            .source_dir = b.path(source),
+            .source_dir = b.path(b.fmt("deploy/examples/{s}", .{name})),
             .install_dir = .prefix,
-            .install_subdir = folder,
+            .install_subdir = b.fmt("share/holdfast/examples/{s}", .{name}),
             .exclude_extensions = &.{ ".c", ".md" },
         });
     }

@@ -8,8 +8,12 @@
 #include "api/auth.h"
 #include "api/call.h"
 #include "api/catalog.h"
+#include "api/companion.h"
 #include "api/listener.h"
 #include "api/mcp.h"
+#include "api/plain.h"
+#include "api/presence.h"
+#include "api/watch.h"
 #include "runtime/base.h"
 #include "runtime/clock.h"
 #include "runtime/command.h"
@@ -116,14 +120,57 @@ static void on_refresh(struct ev_loop *, ev_timer *timer, int)
 	read_catalog(container_of(timer, struct api, refresh));
 }
 
+/* --- Presence --------------------------------------------------------------------------------- */
+
+static size_t on_count_open(void *ctx)
+{
+	const struct api *api = ctx;
+	return plains_count(api->plains);
+}
+
+static void on_reborn(void *ctx)
+{
+	const struct api *api = ctx;
+	plains_reattach(api->plains);
+}
+
+static void on_wake(void *ctx, enum wake wake)
+{
+	const struct api *api = ctx;
+	if (wake == WAKE_ENDED)
+		watch_hint(api->watch);
+}
+
+/* What waits for the store: who we are there, and what plain calls look at. */
+static void open_waiting(struct api *api)
+{
+	const struct presence_hooks hooks = {
+		.open = on_count_open,
+		.reborn = on_reborn,
+		.ctx = api,
+	};
+	api->companions = companions_new();
+	api->watch = watch_new(api->loop, api->store);
+	api->plains = plains_new(api);
+	api->presence = presence_open(api->loop, api->store, api->config->beat_ms, &hooks);
+	store_on_wake(api->store, on_wake, api);
+}
+
 /* --- Draining --------------------------------------------------------------------------------- */
+
+static void on_left(void *ctx)
+{
+	struct api *api = ctx;
+	ev_break(api->loop, EVBREAK_ALL);
+}
 
 static void on_drain(struct ev_loop *loop, ev_timer *timer, int)
 {
 	struct api *api = container_of(timer, struct api, drain);
 	size_t connections = listener_connections(api->listener);
-	if (connections == 0) {
-		ev_break(loop, EVBREAK_ALL);
+	if (connections == 0 && plains_count(api->plains) == 0 && !api->leaving) {
+		api->leaving = true;
+		presence_leave(api->presence, on_left, api);
 	} else if (clock_boot_ms() >= api->drain_until_ms) {
 		log_warn("drained no further", "connections", LOG_INT(connections), nullptr);
 		ev_break(loop, EVBREAK_ALL);
@@ -140,6 +187,8 @@ static void drain(struct api *api)
 	api->draining = true;
 	api->drain_until_ms = clock_boot_ms() + api->config->drain_ms;
 	listener_drain(api->listener);
+	plains_drain(api->plains);
+	companions_drain(api->companions);
 	ev_timer_start(api->loop, &api->drain);
 }
 
@@ -229,6 +278,7 @@ static enum hf_code api_open(struct api *api, struct hf_err *err)
 	hf_try(auth_open(config->tokens_file, config->insecure_dev, &api->auth, err));
 	hf_try(load_key_version(config->keys_file, &api->key_version, err));
 	hf_try(open_store(api, err));
+	open_waiting(api);
 	hf_try(open_listener(api, err));
 
 	ev_timer_init(&api->refresh, on_refresh, 0, CATALOG_REFRESH_S);
@@ -250,6 +300,10 @@ static void api_close(struct api *api)
 		store_close(api->store);
 	if (api->listener)
 		listener_close(api->listener);
+	api->presence = presence_close(api->presence);
+	api->plains = plains_free(api->plains);
+	api->watch = watch_free(api->watch);
+	api->companions = companions_free(api->companions);
 	ev_timer_stop(api->loop, &api->refresh);
 	ev_timer_stop(api->loop, &api->drain);
 	ev_signal_stop(api->loop, &api->terminate);

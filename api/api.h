@@ -10,10 +10,14 @@
 struct auth;
 struct call;
 struct catalog;
+struct companions;
 struct config;
 struct listener;
+struct plains;
+struct presence;
 struct request;
 struct store;
+struct watch;
 
 struct api {
 	const struct config *config;
@@ -21,15 +25,20 @@ struct api {
 	struct auth *auth;
 	struct catalog *catalog;
 	struct store *store;
+	struct presence *presence;
+	struct watch *watch;
+	struct plains *plains;
+	struct companions *companions;
+	struct ev_loop *loop;
 	int key_version; /* for new tasks */
 	bool draining;
+	bool closing; /* the store is being closed: nothing new is asked of it */
 	/* private */
-	struct ev_loop *loop;
 	struct listener *listener;
 	ev_timer refresh, drain;
 	ev_signal terminate, interrupt;
 	int64_t drain_until_ms; /* on the boot clock */
-	bool closing;           /* the store is being closed: nothing new is asked of it */
+	bool leaving;           /* the store is being told that nobody is here any more */
 	bool reading_catalog;
 	struct request *waiting;      /* for the catalog that is being read */
 	struct request *waiting_next; /* came while it was read: for the one after */

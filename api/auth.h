@@ -17,7 +17,8 @@ constexpr size_t AUTH_PRINCIPALS_MAX = 4'096; /* remembered; the longest idle ma
 struct principal {
 	char *issuer, *subject, *tenant;
 	int64_t owner;    /* the store's number; 0: not asked for yet, written by api.c */
-	unsigned accepts; /* accepts in flight in this process, counted by tools.c */
+	unsigned accepts; /* accepts in flight in this process, counted by tools.c and plain.c */
+	unsigned plains;  /* plain calls that wait in this process, counted by plain.c */
 	/* private */
 	unsigned pins;
 	struct principal *next;

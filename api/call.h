@@ -1,5 +1,6 @@
 /* call.h - one HTTP request on its way down and its answer on the way up. conn.c makes it, hands
- * it to the router once the body is whole, and waits for call_reply: exactly one, now or later. */
+ * it to the router once the body is whole, and waits for its answer, now or later: call_reply once,
+ * or call_stream, any number of call_write and call_end. */
 #pragma once
 
 #include <stddef.h>
@@ -13,7 +14,7 @@ struct header {
 };
 
 struct call {
-	struct arena *arena; /* freed by call_reply */
+	struct arena *arena; /* freed by call_reply and call_end */
 	struct slice method; /* "POST" */
 	struct slice target; /* as received */
 	struct slice path;   /* the target up to '?' */
@@ -22,8 +23,9 @@ struct call {
 	struct slice body;
 	void *server; /* of conn.c's owner: struct api */
 	bool gone;    /* the client hung up; the answer will be dropped */
-	/* Called when the client hangs up before the answer; nullable, set by whoever waits. The
-	 * call must still be answered by call_reply (which then only frees it). */
+	/* Called once when the client hangs up, or stops reading, before the end of the answer;
+	 * nullable, set by whoever waits; never from inside a function of this file. The call must
+	 * still be ended by call_reply or call_end (which then only free it). */
 	void (*on_gone)(struct call *call);
 	void *on_gone_ctx;
 };
@@ -43,3 +45,16 @@ struct reply {
  * the router or on_gone. `reply` may be nullptr when the client is gone: nothing is sent then.
  * Cache-Control: no-store and X-Content-Type-Options: nosniff are in every answer. */
 void call_reply(struct call *call, const struct reply *reply);
+
+/* An answer of 200 whose length is not known yet: in chunks, or up to the end of the connection
+ * where the client knows no chunks. Without a Cache-Control of ours: `extra` brings it. */
+struct stream_head {
+	const char *content_type;
+	const char *extra; /* nullable: further header lines, each ended by \r\n */
+};
+void call_stream(struct call *call, const struct stream_head *head);
+/* `bytes` are copied and sent as soon as the socket takes them; dropped once the client is gone. A
+ * client that does not read what it was sent counts as gone. */
+void call_write(struct call *call, struct slice bytes);
+/* Ends the call like call_reply. */
+void call_end(struct call *call);

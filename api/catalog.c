@@ -57,6 +57,7 @@ static bool read_tool(const struct store_tool *stored, struct catalog_entry *ent
 	static constexpr char MARK[] = "x-mcp-header";
 	struct hf_err err = {};
 	struct tool *tool;
+	/* tool_new refuses names that are reserved, too. */
 	if (tool_new(stored->doc, nullptr, &tool, &err) != HF_OK) {
 		log_error("stored tool does not read", "version", LOG_INT(stored->id), "error",
 			  err.text, nullptr);

@@ -3,7 +3,8 @@
  *      ┌──────────────── keep-alive ────────────────┐
  *      ▼                                            │
  *    idle* ──► reading* ──► calling* ──► writing* ──┴──► lingering* ──► closed
- *      │           └── refused ────────────▲                             ▲
+ *      │           │          └─► streaming* ─▲  ▲                       ▲
+ *      │           └── refused ──────────────────┘                       │
  *      └── end of stream, time-out, drain ───────────────────────────────┘
  *                                             * suspended here; any state may go to closed
  *
@@ -14,10 +15,15 @@
  * kernel's buffers too and then leaves cannot be told from one that waits: its end stands behind
  * its bytes, and is seen once the call is answered.
  *
+ * A stream is cut as soon as its client is gone: what was not sent yet is dropped, and the socket
+ * is closed. One that leaves STREAM_UNSENT_BYTES_MAX unread, or takes nothing for write_timeout_ms,
+ * is gone too.
+ *
  * Callbacks note what happened and call conn_step. The router and on_gone run inside of it and may
- * call call_reply at any time, also at once: call_reply only queues bytes and feeds `resume`, so no
- * request is routed inside of another's call_reply. A closed connection that has a call out lives
- * until that call's answer; nothing else keeps one. */
+ * call call_reply at any time, also at once: it and its like only queue bytes and feed `resume`, so
+ * no request is routed inside of another's call_reply, and nobody hears of on_gone inside of them.
+ * A closed connection that has a call out lives until that call's answer; nothing else keeps one.
+ */
 #include "api/conn.h"
 
 #include <errno.h>
@@ -41,6 +47,7 @@ constexpr size_t READ_BYTES = 16'384;
 constexpr size_t IN_BYTES_MAX = 65'536;
 constexpr size_t CALL_ARENA_BYTES_MAX = 268'435'456; /* the body limit bounds a call; not this */
 constexpr size_t WRITE_PROGRESS_BYTES = 16'384;      /* in write_timeout_ms, or the peer is stuck */
+constexpr size_t STREAM_UNSENT_BYTES_MAX = 262'144;  /* before a further write */
 constexpr double HANGUP_POLL_S = 0.2;
 constexpr double LINGER_S = 2.0;
 constexpr size_t LINGER_BYTES_MAX = 8'388'608;
@@ -50,6 +57,7 @@ enum conn_state {
 	CONN_IDLE,
 	CONN_READING,
 	CONN_CALLING,
+	CONN_STREAMING,
 	CONN_WRITING,
 	CONN_LINGERING,
 	CONN_CLOSED,
@@ -59,7 +67,8 @@ enum conn_state {
 static const unsigned EDGES[] = {
 	[CONN_IDLE] = 1u << CONN_READING | 1u << CONN_CALLING | 1u << CONN_WRITING,
 	[CONN_READING] = 1u << CONN_CALLING | 1u << CONN_WRITING | 1u << CONN_IDLE,
-	[CONN_CALLING] = 1u << CONN_WRITING,
+	[CONN_CALLING] = 1u << CONN_STREAMING | 1u << CONN_WRITING,
+	[CONN_STREAMING] = 1u << CONN_WRITING,
 	[CONN_WRITING] = 1u << CONN_IDLE | 1u << CONN_LINGERING,
 	[CONN_LINGERING] = 0,
 	[CONN_CLOSED] = 0,
@@ -99,6 +108,8 @@ struct conn_call {
 	struct conn *conn;
 	bool head;
 	bool keep_alive;
+	bool chunks;
+	bool streaming;
 	int64_t start_ms;
 };
 
@@ -151,6 +162,7 @@ static void conn_move(struct conn *conn, enum conn_state state)
 	case CONN_LINGERING:
 		timer_set(conn, LINGER_S);
 		break;
+	case CONN_STREAMING: /* flush starts it while there is something to take */
 	case CONN_CALLING:
 	case CONN_CLOSED:
 		timer_set(conn, 0);
@@ -197,6 +209,17 @@ static void conn_free(struct conn *conn)
 	free(conn);
 }
 
+/* The time that a peer has to take what it is sent starts anew with each good piece that it took.
+ */
+static void watch_progress(struct conn *conn)
+{
+	bool writing = conn->state == CONN_WRITING || conn->state == CONN_STREAMING;
+	if (!writing || conn->out_sent - conn->out_mark < WRITE_PROGRESS_BYTES)
+		return;
+	conn->out_mark = conn->out_sent;
+	timer_set_ms(conn, conn->owner->limits.write_timeout_ms);
+}
+
 /* Writes what the socket takes; false when the peer is lost. */
 static bool flush(struct conn *conn)
 {
@@ -207,18 +230,18 @@ static bool flush(struct conn *conn)
 			continue;
 		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
 			ev_io_start(conn->loop, &conn->write_io);
+			if (conn->state == CONN_STREAMING && !ev_is_active(&conn->timer))
+				timer_set_ms(conn, conn->owner->limits.write_timeout_ms);
 			return true;
 		}
 		if (n < 0)
 			return false;
 		conn->out_sent += (size_t)n;
-		if (conn->state == CONN_WRITING &&
-		    conn->out_sent - conn->out_mark >= WRITE_PROGRESS_BYTES) {
-			conn->out_mark = conn->out_sent;
-			timer_set_ms(conn, conn->owner->limits.write_timeout_ms);
-		}
+		watch_progress(conn);
 	}
 	ev_io_stop(conn->loop, &conn->write_io);
+	if (conn->state == CONN_STREAMING)
+		timer_set(conn, 0);
 	conn->out_sent = conn->out_mark = 0;
 	if (conn->out.room > READ_BYTES)
 		buf_deinit(&conn->out);
@@ -258,6 +281,7 @@ static void dispatch(struct conn *conn)
 		.conn = conn,
 		.head = request->head,
 		.keep_alive = request->keep_alive,
+		.chunks = request->chunks,
 		.start_ms = clock_boot_ms(),
 	};
 	conn->call = out;
@@ -322,8 +346,25 @@ static bool advance_calling(struct conn *conn)
 		conn_move(conn, CONN_WRITING);
 		return true;
 	}
+	if (conn->call && conn->call->streaming) {
+		conn_move(conn, CONN_STREAMING);
+		return true;
+	}
 	if ((conn->end || conn->hung_up) && conn->call && !conn->call->call.gone) {
 		call_gone(conn);
+		return true;
+	}
+	return false;
+}
+
+static bool advance_streaming(struct conn *conn)
+{
+	if (conn->answered) {
+		conn_move(conn, CONN_WRITING);
+		return true;
+	}
+	if (conn->end || conn->hung_up || conn->timed_out || !flush(conn)) {
+		conn_shut(conn);
 		return true;
 	}
 	return false;
@@ -371,6 +412,8 @@ static bool conn_advance(struct conn *conn)
 		return advance_reading(conn);
 	case CONN_CALLING:
 		return advance_calling(conn);
+	case CONN_STREAMING:
+		return advance_streaming(conn);
 	case CONN_WRITING:
 		return advance_writing(conn);
 	case CONN_LINGERING:
@@ -529,12 +572,32 @@ static void log_answer(const struct conn_call *out, int status)
 		  nullptr);
 }
 
+/* Lets the machine go on, from the loop. */
+static void resume(struct conn *conn)
+{
+	if (!conn->stepping && conn->state != CONN_CLOSED)
+		ev_feed_event(conn->loop, &conn->resume, EV_CUSTOM);
+}
+
+/* The answer is in `out`, whole. */
+static void call_free(struct conn_call *out)
+{
+	struct conn *conn = out->conn;
+	conn->call = nullptr;
+	arena_free(out->call.arena);
+	if (conn->state == CONN_CLOSED && !conn->stepping)
+		conn_free(conn);
+	else
+		resume(conn);
+}
+
 void call_reply(struct call *call, const struct reply *reply)
 {
 	struct conn_call *out = container_of(call, struct conn_call, call);
 	struct conn *conn = out->conn;
 	hf_assert(conn->call == out);
 	hf_assert(!conn->answered);
+	hf_assert(!out->streaming);
 	hf_assert(reply || call->gone);
 	log_answer(out, reply ? reply->status : 0);
 
@@ -545,12 +608,53 @@ void call_reply(struct call *call, const struct reply *reply)
 		if (!call->gone)
 			http_write_reply(&conn->out, reply, conn->close_after, out->head);
 	}
-	conn->call = nullptr;
-	arena_free(call->arena);
-	if (conn->stepping)
+	call_free(out);
+}
+
+void call_stream(struct call *call, const struct stream_head *head)
+{
+	struct conn_call *out = container_of(call, struct conn_call, call);
+	struct conn *conn = out->conn;
+	hf_assert(conn->call == out);
+	hf_assert(!out->streaming);
+	out->streaming = true;
+	if (call->gone)
 		return;
-	if (conn->state == CONN_CLOSED)
-		conn_free(conn);
+	/* Decided now, since the head says it; a drain that begins later closes all the same. */
+	out->keep_alive = out->keep_alive && out->chunks && !conn->owner->draining;
+	http_write_stream(&conn->out, head, !out->keep_alive, out->chunks);
+	resume(conn);
+}
+
+void call_write(struct call *call, struct slice bytes)
+{
+	struct conn_call *out = container_of(call, struct conn_call, call);
+	struct conn *conn = out->conn;
+	hf_assert(out->streaming);
+	if (call->gone || conn->lost || out->head)
+		return;
+	if (unsent(conn) > STREAM_UNSENT_BYTES_MAX)
+		conn->lost = true; /* seen by the next step */
+	else if (out->chunks)
+		http_write_chunk(&conn->out, bytes);
 	else
-		ev_feed_event(conn->loop, &conn->resume, EV_CUSTOM);
+		buf_add_slice(&conn->out, bytes);
+	resume(conn);
+}
+
+void call_end(struct call *call)
+{
+	struct conn_call *out = container_of(call, struct conn_call, call);
+	struct conn *conn = out->conn;
+	hf_assert(conn->call == out);
+	hf_assert(out->streaming);
+	log_answer(out, 200);
+
+	if (conn->state != CONN_CLOSED) {
+		conn->answered = true;
+		conn->close_after = call->gone || !out->keep_alive || conn->owner->draining;
+		if (!call->gone && out->chunks && !out->head)
+			http_write_last_chunk(&conn->out);
+	}
+	call_free(out);
 }

@@ -53,11 +53,15 @@ bool header_is_json(struct slice content_type)
 	       slice_is_nocase(type, slice_of("application/json"));
 }
 
-/* How closely a media range names JSON: 0 not at all, 3 exactly. */
-static int closeness(struct slice range)
+/* The media ranges that name a type, the closest last. */
+constexpr int RANGES = 3;
+static const char *const json_ranges[RANGES] = { "*/*", "application/*", "application/json" };
+static const char *const event_ranges[RANGES] = { "*/*", "text/*", "text/event-stream" };
+
+/* How closely a media range names the type: 0 not at all, RANGES exactly. */
+static int closeness(const char *const *ranges, struct slice range)
 {
-	static const char *const ranges[] = { "*/*", "application/*", "application/json" };
-	for (int i = 0; i < (int)countof(ranges); i++)
+	for (int i = 0; i < RANGES; i++)
 		if (slice_is_nocase(range, slice_of(ranges[i])))
 			return i + 1;
 	return 0;
@@ -75,6 +79,7 @@ static bool is_zero_weight(struct slice parameter)
 }
 
 struct accept {
+	const char *const *ranges;
 	int closest;
 	bool wanted;
 };
@@ -84,7 +89,7 @@ static void read_range(struct slice piece, struct accept *accept)
 	struct slice range, parameter;
 	if (!next_piece(&piece, ';', &range))
 		return;
-	int close = closeness(range);
+	int close = closeness(accept->ranges, range);
 	if (close == 0 || close < accept->closest)
 		return;
 
@@ -95,9 +100,9 @@ static void read_range(struct slice piece, struct accept *accept)
 	accept->closest = close;
 }
 
-bool header_accepts_json(const struct call *call)
+static bool accepts(const struct call *call, const char *const *ranges)
 {
-	struct accept accept = {};
+	struct accept accept = { .ranges = ranges };
 	bool present = false;
 	for (size_t i = 0; i < call->headers_count; i++) {
 		struct slice rest = call->headers[i].value, piece;
@@ -108,6 +113,16 @@ bool header_accepts_json(const struct call *call)
 			read_range(piece, &accept);
 	}
 	return !present || accept.wanted;
+}
+
+bool header_accepts_json(const struct call *call)
+{
+	return accepts(call, json_ranges);
+}
+
+bool header_accepts_events(const struct call *call)
+{
+	return accepts(call, event_ranges);
 }
 
 static bool host_name(struct slice host, struct slice *name)

@@ -13,6 +13,8 @@ bool slice_is_nocase(struct slice a, struct slice b);
 bool header_is_json(struct slice content_type);
 /* Whether the Accept lines of the call, taken together, let JSON through; none let all through. */
 bool header_accepts_json(const struct call *call);
+/* The same of text/event-stream. */
+bool header_accepts_events(const struct call *call);
 
 /* `allowed`: comma-separated names without port; "*" for any. */
 bool header_host_allowed(struct slice host, const char *allowed);

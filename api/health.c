@@ -3,6 +3,7 @@
 #include "api/api.h"
 #include "api/call.h"
 #include "api/catalog.h"
+#include "api/presence.h"
 #include "runtime/store.h"
 
 static void answer(struct call *call, int status, const char *body)
@@ -27,7 +28,7 @@ void health_ready(const struct api *api, struct call *call)
 {
 	if (api->draining)
 		answer(call, 503, "{\"status\":\"draining\"}");
-	else if (!store_ready(api->store))
+	else if (!store_ready(api->store) || !presence_incarnation(api->presence))
 		answer(call, 503, "{\"status\":\"store away\"}");
 	else if (catalog_number(api->catalog) == 0)
 		answer(call, 503, "{\"status\":\"tools not read yet\"}");

@@ -140,6 +140,7 @@ static int on_headers_complete(llhttp_t *parser)
 	http->headers_whole = true;
 	/* Now, since llhttp forgets its flags at the end of the message. */
 	http->request.keep_alive = parser->http_minor > 0 && llhttp_should_keep_alive(parser) == 1;
+	http->request.chunks = parser->http_minor > 0;
 	parser->upgrade = 0; /* we never switch protocols: RFC 9110 7.8 lets us ignore the wish */
 	return HPE_OK;
 }

@@ -33,6 +33,7 @@ struct http_request {
 	size_t headers_count;
 	bool keep_alive; /* the client lets the connection live */
 	bool head;       /* the answer carries no body, only its length */
+	bool chunks;     /* an answer may come in chunks: not before HTTP/1.1 */
 };
 
 struct http_refusal {

@@ -72,6 +72,37 @@ void http_write_reply(struct buf *out, const struct reply *reply, bool close, bo
 		buf_add_slice(out, reply->body);
 }
 
+void http_write_stream(struct buf *out, const struct stream_head *head, bool close, bool chunks)
+{
+	hf_assert(head->content_type);
+	hf_assert(!head->extra || is_whole_lines(head->extra));
+	hf_assert(chunks || close);
+
+	buf_add_format(out, "HTTP/1.1 200 OK\r\nContent-Type: %s\r\n", head->content_type);
+	if (chunks)
+		buf_add_text(out, "Transfer-Encoding: chunked\r\n");
+	buf_add_text(out, "X-Content-Type-Options: nosniff\r\n");
+	if (close)
+		buf_add_text(out, "Connection: close\r\n");
+	if (head->extra)
+		buf_add_text(out, head->extra);
+	buf_add_text(out, "\r\n");
+}
+
+void http_write_chunk(struct buf *out, struct slice bytes)
+{
+	if (bytes.len == 0)
+		return;
+	buf_add_format(out, "%zx\r\n", bytes.len);
+	buf_add_slice(out, bytes);
+	buf_add_text(out, "\r\n");
+}
+
+void http_write_last_chunk(struct buf *out)
+{
+	buf_add_text(out, "0\r\n\r\n");
+}
+
 void http_write_refusal(struct buf *out, struct http_refusal refusal)
 {
 	hf_cleanup(buf) struct buf body = {};

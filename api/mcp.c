@@ -3,6 +3,7 @@
  * JSON, envelope, then ladder.c. */
 #include "api/mcp.h"
 
+#include "api/sse.h"
 #include "runtime/arena.h"
 #include "runtime/base.h"
 #include "runtime/log.h"
@@ -41,19 +42,72 @@ static struct call *request_end(struct request *request)
 	return request->call;
 }
 
+void request_stream(struct request *request)
+{
+	hf_assert(!request->streaming);
+	request->streaming = true;
+	sse_open(request->call);
+}
+
+void request_notify(struct request *request, struct slice message)
+{
+	hf_assert(request->streaming);
+	hf_cleanup(buf) struct buf event = {};
+	sse_event(message, &event);
+	call_write(request->call, buf_slice(&event));
+}
+
+void request_ping(struct request *request)
+{
+	hf_assert(request->streaming);
+	hf_cleanup(buf) struct buf comment = {};
+	sse_comment(&comment);
+	call_write(request->call, buf_slice(&comment));
+}
+
+/* The one message that answers; a stream has said its status already. */
+static void answer(struct request *request, int status, struct slice message, const char *extra)
+{
+	if (!request->streaming) {
+		reply_json(request_end(request), status, message, extra);
+		return;
+	}
+	request_notify(request, message);
+	call_end(request_end(request));
+}
+
 void request_reply(struct request *request, struct slice result)
 {
 	hf_cleanup(buf) struct buf body = {};
 	rpc_begin(request->rpc.id, &body);
 	buf_add_slice(&body, result);
 	rpc_end(&body);
-	reply_json(request_end(request), 200, buf_slice(&body), nullptr);
+	answer(request, 200, buf_slice(&body), nullptr);
 }
 
 void request_refuse(struct request *request, const struct refusal *refusal)
 {
-	struct slice id = request->rpc.id;
-	call_refuse(request_end(request), id, refusal);
+	hf_cleanup(buf) struct buf body = {};
+	rpc_error(request->rpc.id, refusal->code, refusal->message, refusal->data, &body);
+	answer(request, refusal->status, buf_slice(&body), refusal->extra);
+}
+
+void request_error(struct request *request, struct slice error)
+{
+	hf_cleanup(buf) struct buf body = {};
+	rpc_error_stored(request->rpc.id, error, &body);
+	answer(request, 200, buf_slice(&body), nullptr);
+}
+
+void request_drop(struct request *request)
+{
+	hf_assert(request->call->gone);
+	bool streaming = request->streaming;
+	struct call *call = request_end(request);
+	if (streaming)
+		call_end(call);
+	else
+		call_reply(call, nullptr);
 }
 
 void request_refuse_params(struct request *request, const char *message, struct slice data)

@@ -22,6 +22,7 @@ struct request {
 	void (*go_on)(struct request *request);
 	struct request *next_waiting;
 	bool looked_again; /* the catalog was read since the request arrived */
+	bool streaming;    /* request_stream: what follows are events */
 };
 
 /* Climbs the ladder and hands over to a handler; ends the call, now or later. */
@@ -36,9 +37,19 @@ void mcp_call(struct api *api, struct call *call);
 /* Goes on once the principal's owner number is known; otherwise ends the request. */
 void request_with_owner(struct request *request, void (*go_on)(struct request *request));
 
+/* From here on the answer is a stream of events, whatever ends it. */
+void request_stream(struct request *request);
+/* A notification, or a comment, on the stream. */
+void request_notify(struct request *request, struct slice message);
+void request_ping(struct request *request);
+
 /* Each ends the request. */
 void request_reply(struct request *request, struct slice result); /* `result`: JSON, copied */
 void request_refuse(struct request *request, const struct refusal *refusal);
+/* A stored JSON-RPC error object, under HTTP 200. */
+void request_error(struct request *request, struct slice error);
+/* The client is gone: nothing is sent. */
+void request_drop(struct request *request);
 /* JSON-RPC -32602 under HTTP 200. `data`: JSON text, or empty. */
 void request_refuse_params(struct request *request, const char *message, struct slice data);
 /* The store did not do it. `executed` (nullable): what to say in data. Logged here. */

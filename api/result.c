@@ -154,15 +154,15 @@ static bool is_object(struct slice text)
 
 /* The stored object with resultType in front and _meta behind. It is {"content": …} by the store's
  * contract, never empty and without a _meta, so it needs no reading. */
-static bool add_stored_result(const struct task_view *view, struct buf *out)
+static bool add_stored_result(const struct task_view *view, const bool *replayed, struct buf *out)
 {
 	struct slice stored = json_trim(view->result);
 	if (!is_object(stored) || stored.len == 2)
 		return false;
 
-	buf_add_text(out, ",\"result\":{\"resultType\":\"complete\",");
+	buf_add_text(out, "{\"resultType\":\"complete\",");
 	buf_add(out, stored.data + 1, stored.len - 2);
-	add_meta(view, nullptr, out);
+	add_meta(view, replayed, out);
 	buf_add_byte(out, '}');
 	return true;
 }
@@ -173,8 +173,11 @@ bool result_task(const struct task_view *view, int64_t poll_interval_ms, struct 
 
 	buf_add_text(out, "{\"resultType\":\"complete\"");
 	add_task(view, poll_interval_ms, out);
-	if (view->state == TASK_COMPLETED && !add_stored_result(view, out))
-		return false;
+	if (view->state == TASK_COMPLETED) {
+		buf_add_text(out, ",\"result\":");
+		if (!add_stored_result(view, nullptr, out))
+			return false;
+	}
 	if (view->state == TASK_FAILED) {
 		struct slice error = json_trim(view->error);
 		if (!is_object(error))
@@ -189,15 +192,39 @@ bool result_task(const struct task_view *view, int64_t poll_interval_ms, struct 
 	return true;
 }
 
+bool result_call(const struct task_view *view, bool replayed, struct buf *out)
+{
+	return add_stored_result(view, &replayed, out);
+}
+
+static void add_content(const char *text, struct slice structured, bool is_error, struct buf *out)
+{
+	buf_add_text(out, "{\"resultType\":\"complete\",\"content\":[{\"type\":\"text\",\"text\":");
+	json_string_encode(slice_of(text), out);
+	buf_add_text(out, "}]");
+	if (structured.len) {
+		buf_add_text(out, ",\"structuredContent\":");
+		buf_add_slice(out, structured);
+	}
+	buf_add_text(out, is_error ? ",\"isError\":true" : ",\"isError\":false");
+}
+
+void result_about(const struct task_view *view, bool is_error, const char *text,
+		  struct slice structured, struct buf *out)
+{
+	hf_assert(!structured.len || is_object(structured));
+
+	add_content(text, structured, is_error, out);
+	add_meta(view, nullptr, out);
+	buf_add_byte(out, '}');
+}
+
 void result_tool_error(const char *text, struct slice structured, struct buf *out)
 {
 	hf_assert(is_object(structured));
 
-	buf_add_text(out, "{\"resultType\":\"complete\",\"content\":[{\"type\":\"text\",\"text\":");
-	json_string_encode(slice_of(text), out);
-	buf_add_text(out, "}],\"structuredContent\":");
-	buf_add_slice(out, structured);
-	buf_add_text(out, ",\"isError\":true,\"_meta\":{");
+	add_content(text, structured, true, out);
+	buf_add_text(out, ",\"_meta\":{");
 	result_add_server_info(out);
 	buf_add_text(out, "}}");
 }

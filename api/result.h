@@ -22,6 +22,12 @@ void result_handle(const struct task_view *view, bool replayed, int64_t poll_int
 [[nodiscard]] bool result_task(const struct task_view *view, int64_t poll_interval_ms,
 			       struct buf *out);
 
+/* CallToolResult of a completed task: its stored part byte for byte. False as above. */
+[[nodiscard]] bool result_call(const struct task_view *view, bool replayed, struct buf *out);
+
+/* A CallToolResult about a task, made here. `structured`: one JSON object, or empty. */
+void result_about(const struct task_view *view, bool is_error, const char *text,
+		  struct slice structured, struct buf *out);
 /* A CallToolResult with isError that a model can act on. `structured` is one JSON object. */
 void result_tool_error(const char *text, struct slice structured, struct buf *out);
 

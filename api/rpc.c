@@ -170,3 +170,11 @@ void rpc_error(struct slice id, enum rpc_code code, const char *message, struct 
 	}
 	buf_add_text(out, "}}");
 }
+
+void rpc_error_stored(struct slice id, struct slice error, struct buf *out)
+{
+	open_message(id, out);
+	buf_add_text(out, ",\"error\":");
+	buf_add_slice(out, error);
+	buf_add_byte(out, '}');
+}

@@ -16,8 +16,11 @@ enum rpc_code {
 	RPC_HEADER_MISMATCH = -32020,
 	RPC_MISSING_CAPABILITY = -32021,
 	RPC_UNSUPPORTED_VERSION = -32022,
+	RPC_CANCELLED = 1001,
 	RPC_CONFLICT = 1409,
 	RPC_EXPIRED = 1410,
+	RPC_IN_PROGRESS = 1425,
+	RPC_OUTCOME_UNKNOWN = 1500,
 };
 
 constexpr size_t RPC_ID_BYTES_MAX = 1024; /* it comes back in every answer */
@@ -45,3 +48,5 @@ void rpc_end(struct buf *out);
 /* A whole error message. `id` empty: left out. `data`: JSON text, or empty. */
 void rpc_error(struct slice id, enum rpc_code code, const char *message, struct slice data,
 	       struct buf *out);
+/* The same with a whole error object, as it was stored. */
+void rpc_error_stored(struct slice id, struct slice error, struct buf *out);

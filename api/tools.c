@@ -1,13 +1,18 @@
 /* tools.c - tools/list and tools/call. Everything that can be refused is refused before the store
  * hears of the call, so that no refusal is ever kept under an effect ID (B034). A call that comes
- * through is one store_accept; its answer is the handle of the task, the same for each repeat.
+ * through is one store_accept. To a client that declares Tasks its answer is the handle of the
+ * task, the same for each repeat; to any other plain.c gives the result.
  *
  *   named ─► tool known ─► effect ID read ─► arguments checked ─► owner known* ─► accepted*
  *              └─ look again* ─┘                                * waits for the store */
+#include "api/tools.h"
+
+#include "api/answer.h"
 #include "api/catalog.h"
-#include "api/effect_id.h"
+#include "api/companion.h"
 #include "api/headers.h"
 #include "api/mcp.h"
+#include "api/plain.h"
 #include "api/result.h"
 #include "runtime/base.h"
 #include "runtime/json.h"
@@ -22,12 +27,26 @@ static constexpr unsigned ACCEPTS_PER_PRINCIPAL_MAX = 1'024;
 
 /* --- tools/list ------------------------------------------------------------------------------- */
 
+/* The companions first: a conformance suite calls the first tool without arguments and wants an
+ * answer at once (A22). */
+static void add_tools(const struct api *api, struct buf *out)
+{
+	struct slice tools = catalog_tools_json(api->catalog);
+	buf_add_byte(out, '[');
+	buf_add_slice(out, companions_json(api->companions));
+	if (tools.len > 2) { /* more than "[]" */
+		buf_add_byte(out, ',');
+		buf_add(out, tools.data + 1, tools.len - 2);
+	}
+	buf_add_byte(out, ']');
+}
+
 /* Private: the list may come to depend on who asks, and a shared cache would outlive the change. */
 static void reply_list(struct request *request)
 {
 	hf_cleanup(buf) struct buf result = {};
 	buf_add_text(&result, "{\"resultType\":\"complete\",\"tools\":");
-	buf_add_slice(&result, catalog_tools_json(request->api->catalog));
+	add_tools(request->api, &result);
 	buf_add_format(&result, ",\"ttlMs\":%lld,\"cacheScope\":\"private\",\"_meta\":{",
 		       (long long)LIST_CACHE_TTL_MS);
 	result_add_server_info(&result);
@@ -52,34 +71,6 @@ void mcp_tools_list(struct request *request)
 
 /* --- tools/call: what a refusal says ---------------------------------------------------------- */
 
-/* What acceptance needs, in the arena: the catalog may be another one by then. */
-struct accepting {
-	struct accept_call call;
-	struct effect_id effect_id;
-	int64_t poll_interval_ms;
-};
-
-/* {"type": …, "executed": …, NAME: VALUE}, in the arena. `name` nullable. */
-static struct slice error_data(struct arena *arena, const char *type, const char *executed,
-			       const char *name, struct slice value)
-{
-	hf_cleanup(buf) struct buf data = {};
-	buf_add_format(&data, "{\"type\":\"%s\",\"executed\":\"%s\"", type, executed);
-	if (name) {
-		buf_add_format(&data, ",\"%s\":", name);
-		json_string_encode(value, &data);
-	}
-	buf_add_byte(&data, '}');
-	return (struct slice){ arena_copy(arena, buf_slice(&data)), data.len };
-}
-
-static void reply_tool_error(struct request *request, const char *text, struct slice structured)
-{
-	hf_cleanup(buf) struct buf result = {};
-	result_tool_error(text, structured, &result);
-	request_reply(request, buf_slice(&result));
-}
-
 static void refuse_absent(struct request *request)
 {
 	struct arena *arena = request->call->arena;
@@ -91,15 +82,16 @@ static void refuse_absent(struct request *request)
 	    "never used before, best a UUID such as %s. Keep it, and send the same one whenever "
 	    "you repeat this call.",
 	    EFFECT_ID_LEN_MAX, effect_id_mint(minted));
-	reply_tool_error(request, text,
-			 error_data(arena, "effect_id_required", "no", nullptr, (struct slice){}));
+	answer_tool_error(request, text,
+			  answer_data(arena, "effect_id_required", "no", nullptr,
+				      (struct slice){}));
 }
 
 static void refuse_invalid(struct request *request, enum effect_carrier carrier)
 {
 	struct arena *arena = request->call->arena;
-	struct slice data = error_data(arena, "effect_id_invalid", "no", "carrier",
-				       slice_of(effect_carrier_name(carrier)));
+	struct slice data = answer_data(arena, "effect_id_invalid", "no", "carrier",
+					slice_of(effect_carrier_name(carrier)));
 	if (carrier != EFFECT_CARRIER_ARGUMENT) {
 		request_refuse_params(request,
 				      arena_format(arena,
@@ -110,7 +102,7 @@ static void refuse_invalid(struct request *request, enum effect_carrier carrier)
 		return;
 	}
 	char minted[EFFECT_ID_MINTED_LEN + 1];
-	reply_tool_error(
+	answer_tool_error(
 	    request,
 	    arena_format(arena,
 			 "Nothing was run: effect_id must be a string of 1 to %zu "
@@ -123,36 +115,9 @@ static void refuse_invalid(struct request *request, enum effect_carrier carrier)
 
 static void refuse_ambiguous(struct request *request, enum effect_carrier carrier)
 {
-	struct slice data = error_data(request->call->arena, "effect_id_ambiguous", "no", "carrier",
-				       slice_of(effect_carrier_name(carrier)));
+	struct slice data = answer_data(request->call->arena, "effect_id_ambiguous", "no",
+					"carrier", slice_of(effect_carrier_name(carrier)));
 	request_refuse_params(request, "Two effect IDs that differ came with this call", data);
-}
-
-/* As a tool error where a model chose the ID, else as an error of the protocol (design §2). */
-static void refuse_effect(struct request *request, enum rpc_code code, const char *type,
-			  const char *executed, const char *text)
-{
-	const struct accepting *accepting = request->detail;
-	struct slice id = accepting->effect_id.text;
-	struct slice data = error_data(request->call->arena, type, executed, "idempotencyKey", id);
-	if (accepting->effect_id.carrier == EFFECT_CARRIER_ARGUMENT)
-		reply_tool_error(request, text, data);
-	else
-		request_refuse(request,
-			       &(struct refusal){
-				   .status = 200, .code = code, .message = text, .data = data });
-}
-
-static void refuse_arguments(struct request *request, const char *fault)
-{
-	struct arena *arena = request->call->arena;
-	reply_tool_error(request,
-			 arena_format(arena,
-				      "Nothing was run: the arguments do not fit the tool's "
-				      "inputSchema: %s. Correct them and call again; the same "
-				      "effect_id may be used.",
-				      fault),
-			 error_data(arena, "invalid_arguments", "no", "reason", slice_of(fault)));
 }
 
 /* --- tools/call: acceptance ------------------------------------------------------------------- */
@@ -174,32 +139,14 @@ static void on_accepted(void *ctx, enum hf_code code, enum accept_outcome outcom
 			const struct task_view *view, const struct hf_err *err)
 {
 	struct request *request = ctx;
+	const struct accepting *accepting = request->detail;
 	hf_assert(request->principal->accepts > 0);
 	request->principal->accepts--;
 
-	if (code != HF_OK) {
-		bool surely_not = code == HF_BUSY || code == HF_LIMIT || code == HF_INVALID;
-		request_unavailable(request, code, err, surely_not ? "no" : "maybe");
-		return;
-	}
-	switch (outcome) {
-	case ACCEPT_NEW:
-	case ACCEPT_SAME:
+	if (code == HF_OK && view)
 		reply_handle(request, outcome == ACCEPT_SAME, view);
-		return;
-	case ACCEPT_CONFLICT:
-		refuse_effect(
-		    request, RPC_CONFLICT, "idempotency_key_conflict", "no",
-		    "This effect_id was used before with other arguments, so nothing was "
-		    "run now. To get the earlier work's result send exactly its arguments; "
-		    "for new work make up a new effect_id.");
-		return;
-	case ACCEPT_EXPIRED:
-		refuse_effect(request, RPC_EXPIRED, "effect_expired", "yes",
-			      "The work of this effect_id ran earlier and its result is no longer "
-			      "kept. It does not run again. For new work make up a new effect_id.");
-		return;
-	}
+	else
+		answer_not_accepted(request, &accepting->effect_id, code, outcome, err);
 }
 
 static void accept(struct request *request)
@@ -215,12 +162,23 @@ static void accept(struct request *request)
 					});
 		return;
 	}
-	request->principal->accepts++;
 	accepting->call.owner = request->principal->owner;
+	if (!request->top.declares_tasks) {
+		plain_call(request, accepting);
+		return;
+	}
+	request->principal->accepts++;
 	store_accept(request->api->store, &accepting->call, on_accepted, request);
 }
 
 /* --- tools/call: checks ----------------------------------------------------------------------- */
+
+static void refuse_nul(struct request *request)
+{
+	request_refuse_params(request, "Strings must not hold NUL (U+0000)",
+			      answer_data(request->call->arena, "nul_in_string", "no", nullptr,
+					  (struct slice){}));
+}
 
 /* False: the request was ended. */
 static bool check_arguments(struct request *request, const struct catalog_entry *entry,
@@ -235,7 +193,8 @@ static bool check_arguments(struct request *request, const struct catalog_entry 
 	struct hf_err err = {};
 	if (schema_check(entry->tool->input, buf_slice(&merged), &err) == HF_OK)
 		return true;
-	refuse_arguments(request, arena_strdup(request->call->arena, err.text));
+	answer_bad_arguments(request, arena_strdup(request->call->arena, err.text),
+			     " Correct them and call again; the same effect_id may be used.");
 	return false;
 }
 
@@ -263,6 +222,7 @@ static bool choose_effect_id(struct request *request, const struct tool *tool,
 	char minted[EFFECT_ID_MINTED_LEN + 1];
 	effect_id_mint(minted);
 	out->text = (struct slice){ arena_strdup(arena, minted), EFFECT_ID_MINTED_LEN };
+	out->carrier = EFFECT_CARRIER_ARGUMENT; /* what there is to say, a model should see */
 	return true;
 }
 
@@ -288,15 +248,15 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 	if (!choose_effect_id(request, tool, arguments, &accepting->effect_id))
 		return;
 	if (request->rpc.holds_nul) {
-		request_refuse_params(request, "Strings must not hold NUL (U+0000)",
-				      error_data(arena, "nul_in_string", "no", nullptr,
-						 (struct slice){}));
+		refuse_nul(request);
 		return;
 	}
 	if (!check_arguments(request, entry, arguments, &accepting->effect_id))
 		return;
 
 	accepting->poll_interval_ms = tool->poll_interval_ms;
+	accepting->answer_window_ms = tool->answer_window_ms;
+	accepting->on_disconnect = tool->on_disconnect;
 	accepting->call = (struct accept_call){
 		.tool = tool->id,
 		.result_ttl_ms = tool->result_ttl_ms,
@@ -314,25 +274,9 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 	request_with_owner(request, accept);
 }
 
-static void call_tool(struct request *request, const struct catalog_entry *entry)
+static void call_tool(struct request *request, const struct catalog_entry *entry,
+		      struct slice arguments)
 {
-	struct slice arguments;
-	if (!request->top.declares_tasks) {
-		request_refuse(request, &(struct refusal){
-					    .status = 400,
-					    .code = RPC_MISSING_CAPABILITY,
-					    .message = "Missing required client capability",
-					    .data = slice_of(MCP_TASKS_REQUIRED),
-					});
-		return;
-	}
-	if (!json_member(request->rpc.params, "arguments", &arguments))
-		arguments = slice_of("{}");
-	if (json_type_of(arguments) != JSON_OBJECT) {
-		request_refuse_params(request, "params.arguments must be an object",
-				      (struct slice){});
-		return;
-	}
 	const char *fault = entry->has_param_headers
 				? header_params_fault(request->call, entry->tool->input_schema,
 						      arguments, request->call->arena)
@@ -355,11 +299,26 @@ void mcp_tools_call(struct request *request)
 		return;
 	}
 
+	struct slice arguments;
+	if (!json_member(request->rpc.params, "arguments", &arguments))
+		arguments = slice_of("{}");
+	if (json_type_of(arguments) != JSON_OBJECT) {
+		request_refuse_params(request, "params.arguments must be an object",
+				      (struct slice){});
+		return;
+	}
+
 	hf_cleanup(buf) struct buf name = {};
 	json_string_decode(value, &name);
-	const struct catalog_entry *entry = catalog_find(request->api->catalog, buf_slice(&name));
-	if (entry)
-		call_tool(request, entry);
+	bool companion = tool_name_reserved(buf_slice(&name));
+	const struct catalog_entry *entry =
+	    companion ? nullptr : catalog_find(request->api->catalog, buf_slice(&name));
+	if (companion && request->rpc.holds_nul)
+		refuse_nul(request);
+	else if (companion)
+		companion_call(request, buf_slice(&name), arguments);
+	else if (entry)
+		call_tool(request, entry, arguments);
 	else if (!request->looked_again)
 		api_look_again(request->api, request, mcp_tools_call);
 	else

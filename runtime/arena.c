@@ -7,7 +7,6 @@
 
 #include "runtime/base.h"
 
-constexpr size_t ARENA_CHUNK_BYTES = 16'384;
 constexpr size_t ARENA_ALIGN = alignof(max_align_t);
 
 struct chunk {
@@ -47,10 +46,11 @@ struct arena *arena_free(struct arena *arena)
 static size_t chunk_room(size_t padded)
 {
 #if __has_feature(address_sanitizer)
-	return padded;
+	constexpr size_t CHUNK_BYTES = 0;
 #else
-	return padded > ARENA_CHUNK_BYTES ? padded : ARENA_CHUNK_BYTES;
+	constexpr size_t CHUNK_BYTES = 16'384;
 #endif
+	return padded > CHUNK_BYTES ? padded : CHUNK_BYTES;
 }
 
 void *arena_alloc(struct arena *arena, size_t size)

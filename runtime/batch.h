@@ -1,6 +1,7 @@
 /* batch.h - natural batching: what arrives while a batch is in flight forms the next one; an idle
  * batcher sends at the end of the loop's turn. One kind of operation each, one flight at a time.
- * A batch that Postgres refuses for its values is halved until the culprit rides alone (rule 10). */
+ * A batch that Postgres refuses for its values is halved until the culprit rides alone (rule 10).
+ */
 #pragma once
 
 #include <stddef.h>
@@ -9,26 +10,27 @@
 #include "runtime/db.h"
 #include "runtime/slice.h"
 
-constexpr size_t BATCH_ROWS_MAX = 256;          /* of one statement */
-constexpr size_t BATCH_BYTES_MAX = 1 << 20;     /* of one statement, past its first row */
-constexpr size_t BATCH_WAITING_MAX = 20'000;    /* rows; past it HF_LIMIT at once */
+constexpr size_t BATCH_ROWS_MAX = 256;       /* of one statement */
+constexpr size_t BATCH_BYTES_MAX = 1 << 20;  /* of one statement, past its first row */
+constexpr size_t BATCH_WAITING_MAX = 20'000; /* rows; past it HF_LIMIT at once */
 
 /* Embedded at the head of each operation; lives until deliver or fail. */
 struct batch_item {
 	struct batch_item *next;
-	struct batch_item *folded; /* items with the same key that ride along, where the kind folds */
-	int32_t week;              /* a statement is about one week; 0 where it does not matter */
+	struct batch_item
+	    *folded;  /* items with the same key that ride along, where the kind folds */
+	int32_t week; /* a statement is about one week; 0 where it does not matter */
 	size_t bytes;
-	struct slice key;          /* two items of one statement never share it; may be empty */
-	int64_t give_up_at_ms;     /* boot time; 0: never */
+	struct slice key;      /* two items of one statement never share it; may be empty */
+	int64_t give_up_at_ms; /* boot time; 0: never */
 };
 
 struct batch_kind {
 	const char *sql;
 	bool folds; /* equal keys share a row; else the later one waits for the next batch */
 	void (*build)(struct batch_item *const *items, size_t count, struct pgparams *params);
-	/* Each item is delivered exactly once and freed by the kind: items[0 … count) in the order of
-	 * build, with the rows of the statement. */
+	/* Each item is delivered exactly once and freed by the kind: items[0 … count) in the order
+	 * of build, with the rows of the statement. */
 	void (*deliver)(struct batch_item *const *items, size_t count, const PGresult *result);
 	void (*fail)(struct batch_item *item, enum hf_code code, const struct hf_err *err);
 };

@@ -169,8 +169,10 @@ bool child_lives(struct child *child)
 void child_stop(struct child *child, int with, int64_t wait_ms)
 {
 	int64_t end = clock_boot_ms() + wait_ms;
-	if (child_lives(child))
+	if (child_lives(child)) {
 		kill(child->pid, with);
+		kill(child->pid, SIGCONT); /* it may be held back */
+	}
 	while (child_lives(child) && clock_boot_ms() < end)
 		rest_ms(LOOK_MS);
 	if (child->pid == 0)
@@ -206,8 +208,10 @@ void child_stop_left(const char *dir, const char *name, int with, int64_t wait_m
 	if (file)
 		fclose(file);
 	bool lives = known && pid > 1 && started > 0 && start_time_of(pid) == started;
-	if (lives)
+	if (lives) {
 		kill(pid, with);
+		kill(pid, SIGCONT);
+	}
 	int64_t end = clock_boot_ms() + wait_ms;
 	while (lives && clock_boot_ms() < end) {
 		rest_ms(LOOK_MS);

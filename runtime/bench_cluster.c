@@ -225,6 +225,9 @@ static enum hf_code administrate(const struct cluster *cluster, const char *sql,
 	char *dsn = cluster_dsn(cluster, "postgres");
 	PGconn *conn = nullptr;
 	enum hf_code code = pg_connect(dsn, "holdfast bench", &conn, err);
+	/* Dropping what may not be there is no news. */
+	if (code == HF_OK)
+		code = pg_run(conn, "SET client_min_messages = warning", 0, nullptr, nullptr, err);
 	if (code == HF_OK)
 		code = pg_run(conn, sql, 0, nullptr, nullptr, err);
 	PQfinish(conn);

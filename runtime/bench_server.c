@@ -34,8 +34,10 @@ static constexpr char DATABASE[] = "holdfast";
 	"\"required\":[\"month\",\"format\",\"n\",\"effect_id\"],\"properties\":{" \
 	"\"month\":{\"type\":\"string\"},\"format\":{\"type\":\"string\"},"        \
 	"\"n\":{\"type\":\"integer\"},\"effect_id\":{\"type\":\"string\"}}},\"phases\":["
-#define TOOL_PHASE(name) "{\"name\":\"" name "\",\"kind\":\"sql\",\"file\":\"empty.sql\"}"
-#define TOOL_TAIL        "],\"result\":{\"text\":\"done\",\"structured\":{\"ok\":true,\"rows\":1234}}}\n"
+#define TOOL_PHASE(name) "{\"name\":\"" name "\",\"kind\":\"wait\",\"ms\":0}"
+#define TOOL_TAIL                          \
+	"],\"result\":{\"text\":\"done\"," \
+	"\"structured\":{\"ok\":true,\"rows\":1234}}}\n"
 
 static const struct {
 	const char *name, *doc;
@@ -109,8 +111,6 @@ static enum hf_code make_tools(struct server *server, struct hf_err *err)
 		enum hf_code code = make_folder(dir, err);
 		if (code == HF_OK)
 			code = write_file(dir, "tool.json", tools[i].doc, err);
-		if (code == HF_OK)
-			code = write_file(dir, "empty.sql", "select '{}'::text\n", err);
 		if (code == HF_OK)
 			code = apply(server, dir, err);
 		free(dir);

@@ -26,8 +26,8 @@ int cmd_migrate(int argc, char **argv)
 		fprintf(stderr, "holdfast migrate: %s\n", err.text);
 		exit = EXIT_DATABASE;
 	} else if (migrate(conn, &applied, &err) != HF_OK) {
-		fprintf(stderr, "holdfast migrate: %s (SQLSTATE %s); nothing was changed\n", err.text,
-			err.sqlstate);
+		fprintf(stderr, "holdfast migrate: %s (SQLSTATE %s); nothing was changed\n",
+			err.text, err.sqlstate);
 		exit = EXIT_FAILED;
 	} else {
 		printf("schema is current, %d migration%s applied\n", applied,

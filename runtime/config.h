@@ -8,7 +8,7 @@
 #include "runtime/err.h"
 
 #define CONFIG_TYPE_TEXT const char *
-#define CONFIG_TYPE_INT int64_t
+#define CONFIG_TYPE_INT  int64_t
 #define CONFIG_TYPE_FLAG bool
 
 struct config {

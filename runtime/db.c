@@ -51,7 +51,7 @@ struct db {
 	PGconn *conn;
 	ev_io io;
 	ev_timer timer; /* connecting, answering, waiting: the next thing that time brings */
-	ev_check kick; /* fed, never started: sends at the end of a turn what was queued in it */
+	ev_check kick;  /* fed, never started: sends at the end of a turn what was queued in it */
 	struct calls queue;  /* to be sent */
 	struct calls flight; /* sent, in order */
 	int64_t connect_at_ms, connecting_since_ms, flight_since_ms;
@@ -283,8 +283,8 @@ static void call_again(struct db *db, struct call *call)
 /* The barrier says how new the schema is; without enough of it this binary waits. */
 static bool greeting_answered(struct call *call)
 {
-	bool good = PQntuples(call->result) == 0 ||
-		    pgrow_int4(call->result, 0, 0) >= DB_SCHEMA_VERSION;
+	bool good =
+	    PQntuples(call->result) == 0 || pgrow_int4(call->result, 0, 0) >= DB_SCHEMA_VERSION;
 	if (!good)
 		log_error("the schema is too old for this binary: run `holdfast migrate`", nullptr);
 	call_free(call);
@@ -308,9 +308,10 @@ static bool call_answered(struct db *db, struct call *call)
 	state = state ? state : "";
 	struct hf_err err = {};
 	(void)hf_fail(&err, HF_INVALID, "%s",
-		result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) ?: "?" : "?");
+		      result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) ?: "?" : "?");
 	strncpy(err.sqlstate, state, sizeof err.sqlstate - 1);
-	if (!call->greeting && (class_is(state, "22") || class_is(state, "23") || class_is(state, "HF"))) {
+	if (!call->greeting &&
+	    (class_is(state, "22") || class_is(state, "23") || class_is(state, "HF"))) {
 		call_end(call, HF_INVALID, &err);
 		return true;
 	}
@@ -445,8 +446,9 @@ static void db_connected(struct db *db)
 static void db_connect(struct db *db)
 {
 	if (db->state == DB_DOWN) {
-		const char *const names[] = { "connect_timeout", "tcp_user_timeout", "keepalives_idle",
-					      "application_name", "dbname", nullptr };
+		const char *const names[] = { "connect_timeout", "tcp_user_timeout",
+					      "keepalives_idle", "application_name",
+					      "dbname",          nullptr };
 		const char *const values[] = { "5", "5000", "10", db->name, db->dsn, nullptr };
 		db->conn = PQconnectStartParams(names, values, 1);
 		db->connecting_since_ms = clock_boot_ms();
@@ -480,7 +482,8 @@ static void db_connect(struct db *db)
 static void db_lost(struct db *db, const char *why)
 {
 	if (db->failures == 0)
-		log_warn("connection to Postgres lost", "connection", db->name, "error", why, nullptr);
+		log_warn("connection to Postgres lost", "connection", db->name, "error", why,
+			 nullptr);
 	ev_io_stop(db->loop, &db->io);
 	PQfinish(db->conn);
 	db->conn = nullptr;

@@ -38,11 +38,11 @@ enum hf_code hf_fail_at(struct hf_err *err, enum hf_code code, const char *file,
 enum hf_code hf_wrap(struct hf_err *err, const char *what);
 
 /* Returns from the enclosing function when `call` failed; the only hidden control flow. */
-#define hf_try(call)                              \
-	do {                                      \
+#define hf_try(call)                               \
+	do {                                       \
 		enum hf_code hf_try_code = (call); \
-		if (hf_try_code != HF_OK)         \
-			return hf_try_code;       \
+		if (hf_try_code != HF_OK)          \
+			return hf_try_code;        \
 	} while (0)
 
 /* "invalid", "denied", …: a static word for logs. */

@@ -11,14 +11,14 @@
 #include "runtime/migrations.h"
 #include "runtime/random.h"
 
-constexpr int ROWS_A_ROUND = 200;             /* of each sweep */
-constexpr int SWEEP_BATCHES_A_ROUND = 20;     /* of ROWS_A_ROUND */
-constexpr int TOMBSTONE_PAGES_A_ROUND = 64;   /* of one partition of effect */
+constexpr int ROWS_A_ROUND = 200;           /* of each sweep */
+constexpr int SWEEP_BATCHES_A_ROUND = 20;   /* of ROWS_A_ROUND */
+constexpr int TOMBSTONE_PAGES_A_ROUND = 64; /* of one partition of effect */
 constexpr int EFFECT_PARTS = 16;
-constexpr int64_t SLOW_EVERY_MS = 5'000;      /* weeks, retention, tombstones */
-constexpr int64_t BLOCKER_MS = 5'000;         /* in ClientRead while others wait (rule 12) */
-constexpr int64_t LEAP_MS = 86'400'000;       /* of the database's clock against ours: no sweep */
-constexpr int64_t RETRY_MAX_MS = 2'000;       /* between two tries to reach Postgres */
+constexpr int64_t SLOW_EVERY_MS = 5'000; /* weeks, retention, tombstones */
+constexpr int64_t BLOCKER_MS = 5'000;    /* in ClientRead while others wait (rule 12) */
+constexpr int64_t LEAP_MS = 86'400'000;  /* of the database's clock against ours: no sweep */
+constexpr int64_t RETRY_MAX_MS = 2'000;  /* between two tries to reach Postgres */
 constexpr int WORKERS_MAX = 4'096;
 
 /* What the reaper saw of an incarnation: death is a counter that stands still (design §4). */
@@ -40,7 +40,7 @@ struct maintain {
 	int64_t slow_at_ms;
 	int64_t clock_ms, clock_boot; /* the database's clock and ours, at the last round */
 	bool leapt;
-	int part;      /* of effect, next to be swept */
+	int part; /* of effect, next to be swept */
 	int64_t page;
 };
 
@@ -98,10 +98,11 @@ static enum hf_code look_at(struct maintain *m, const char *incarnation, const c
 static enum hf_code bury(struct maintain *m, struct hf_err *err)
 {
 	PGresult *result = nullptr;
-	hf_try(pg_run(m->conn,
-		      "SELECT pg_postmaster_start_time(), w.incarnation, w.beat FROM (SELECT 1) one "
-		      "LEFT JOIN holdfast.worker w ON true",
-		      0, nullptr, &result, err));
+	hf_try(
+	    pg_run(m->conn,
+		   "SELECT pg_postmaster_start_time(), w.incarnation, w.beat FROM (SELECT 1) one "
+		   "LEFT JOIN holdfast.worker w ON true",
+		   0, nullptr, &result, err));
 	const char *start = PQgetvalue(result, 0, 0);
 	if (strncmp(start, m->postmaster, sizeof m->postmaster - 1) != 0) {
 		snprintf(m->postmaster, sizeof m->postmaster, "%s", start);
@@ -112,7 +113,8 @@ static enum hf_code bury(struct maintain *m, struct hf_err *err)
 	enum hf_code code = HF_OK;
 	for (int row = 0; row < PQntuples(result) && code == HF_OK; row++)
 		if (!PQgetisnull(result, row, 1))
-			code = look_at(m, PQgetvalue(result, row, 1), PQgetvalue(result, row, 2), err);
+			code =
+			    look_at(m, PQgetvalue(result, row, 1), PQgetvalue(result, row, 2), err);
 	PQclear(result);
 	size_t kept = 0;
 	for (size_t i = 0; i < m->looks_count; i++)
@@ -145,8 +147,9 @@ static enum hf_code watch_clock(struct maintain *m, struct hf_err *err)
 	hf_try(ask(m, "SELECT holdfast.to_ms(holdfast.now_())", 0, nullptr, &now, err));
 	if (m->clock_ms && now - m->clock_ms - (boot - m->clock_boot) > LEAP_MS && !m->leapt) {
 		m->leapt = true;
-		log_error("the database's clock leapt; retention stops until maintenance is restarted",
-			  nullptr);
+		log_error(
+		    "the database's clock leapt; retention stops until maintenance is restarted",
+		    nullptr);
 	}
 	m->clock_ms = now;
 	m->clock_boot = boot;
@@ -163,10 +166,12 @@ static enum hf_code week_drop(struct maintain *m, const char *week, struct hf_er
 		return HF_OK;
 	for (size_t i = 0; i < countof(tables); i++) {
 		/* Detaching is apart from any transaction; an interrupted one is ended first. */
-		char *finalize = hf_format("ALTER TABLE holdfast.%s DETACH PARTITION holdfast.%s_w%s FINALIZE",
-					   tables[i], tables[i], week);
-		char *detach = hf_format("ALTER TABLE holdfast.%s DETACH PARTITION holdfast.%s_w%s CONCURRENTLY",
-					 tables[i], tables[i], week);
+		char *finalize =
+		    hf_format("ALTER TABLE holdfast.%s DETACH PARTITION holdfast.%s_w%s FINALIZE",
+			      tables[i], tables[i], week);
+		char *detach = hf_format(
+		    "ALTER TABLE holdfast.%s DETACH PARTITION holdfast.%s_w%s CONCURRENTLY",
+		    tables[i], tables[i], week);
 		char *drop = hf_format("DROP TABLE IF EXISTS holdfast.%s_w%s", tables[i], week);
 		struct hf_err ignored;
 		(void)pg_run(m->conn, finalize, 0, nullptr, nullptr, &ignored);
@@ -178,7 +183,8 @@ static enum hf_code week_drop(struct maintain *m, const char *week, struct hf_er
 		hf_try(code);
 	}
 	log_info("week dropped", "week", week, nullptr);
-	return pg_run(m->conn, "DELETE FROM holdfast.week WHERE week = $1", 1, values, nullptr, err);
+	return pg_run(m->conn, "DELETE FROM holdfast.week WHERE week = $1", 1, values, nullptr,
+		      err);
 }
 
 static enum hf_code sweep_week(struct maintain *m, const char *week, struct hf_err *err)
@@ -252,7 +258,8 @@ static enum hf_code round_(struct maintain *m, struct hf_err *err)
 	hf_try(bury(m, err));
 	hf_try(drain(m, "SELECT holdfast.reclaim(200)", "claims of dead workers freed", err));
 	hf_try(drain(m, "SELECT holdfast.expire_deadlines(200)", "deadlines passed", err));
-	hf_try(drain(m, "SELECT holdfast.park_orphans(200)", "attachments of dead APIs parked", err));
+	hf_try(
+	    drain(m, "SELECT holdfast.park_orphans(200)", "attachments of dead APIs parked", err));
 	hf_try(drain(m, "SELECT holdfast.expire_parked(200)", "parked for too long", err));
 	int64_t ended = 0;
 	char blocker[24];
@@ -269,7 +276,8 @@ static enum hf_code round_(struct maintain *m, struct hf_err *err)
 
 static void wait_ms(int64_t ms, const volatile int *stop)
 {
-	constexpr int64_t SLICE_MS = 50; /* a signal between the check and the sleep waits no longer */
+	constexpr int64_t SLICE_MS =
+	    50; /* a signal between the check and the sleep waits no longer */
 	for (int64_t left = ms; left > 0 && !*stop; left -= SLICE_MS) {
 		int64_t slice = left < SLICE_MS ? left : SLICE_MS;
 		struct timespec pause = { .tv_nsec = slice * 1'000'000 };

@@ -8,25 +8,28 @@
 
 /* The array order is the order of application. */
 #define EMBED(name) static const char name[] =
-EMBED(sql_roles) {
+EMBED(sql_roles){
 #embed "sql/roles.sql" suffix(, 0)
 };
-EMBED(sql_grants) {
+EMBED(sql_grants){
 #embed "sql/grants.sql" suffix(, 0)
 };
-EMBED(sql_0001_core) {
+EMBED(sql_0001_core){
 #embed "sql/migrations/0001_core.sql" suffix(, 0)
 };
-EMBED(sql_base) {
+EMBED(sql_base){
 #embed "sql/functions/base.sql" suffix(, 0)
 };
-EMBED(sql_accept) {
+EMBED(sql_accept){
 #embed "sql/functions/accept.sql" suffix(, 0)
 };
-EMBED(sql_work) {
+EMBED(sql_work){
 #embed "sql/functions/work.sql" suffix(, 0)
 };
-EMBED(sql_maintain) {
+EMBED(sql_unknown){
+#embed "sql/functions/unknown.sql" suffix(, 0)
+};
+EMBED(sql_maintain){
 #embed "sql/functions/maintain.sql" suffix(, 0)
 };
 
@@ -40,7 +43,8 @@ static const struct {
 };
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
-static const char *const functions[] = { sql_base, sql_accept, sql_work, sql_maintain };
+static const char *const functions[] = { sql_base, sql_accept, sql_work, sql_unknown,
+					 sql_maintain };
 
 constexpr int LOCK_TRIES_MAX = 15; /* of lock_timeout 2 s each: half a minute for a rival's run */
 
@@ -51,8 +55,8 @@ enum hf_code pg_connect(const char *dsn, const char *name, PGconn **conn, struct
 	const char *const values[] = { "5", "10000", name, dsn, nullptr };
 	PGconn *made = PQconnectdbParams(names, values, 1);
 	if (!made || PQstatus(made) != CONNECTION_OK) {
-		enum hf_code code = hf_fail(err, HF_DB, "%s",
-					    made ? PQerrorMessage(made) : "out of memory");
+		enum hf_code code =
+		    hf_fail(err, HF_DB, "%s", made ? PQerrorMessage(made) : "out of memory");
 		PQfinish(made);
 		return code;
 	}
@@ -63,14 +67,13 @@ enum hf_code pg_connect(const char *dsn, const char *name, PGconn **conn, struct
 enum hf_code pg_run(PGconn *conn, const char *sql, int count, const char *const *values,
 		    PGresult **result, struct hf_err *err)
 {
-	PGresult *got = count ? PQexecParams(conn, sql, count, nullptr, values, nullptr, nullptr, 0) :
-				PQexec(conn, sql);
+	PGresult *got = count ? PQexecParams(conn, sql, count, nullptr, values, nullptr, nullptr, 0)
+			      : PQexec(conn, sql);
 	ExecStatusType status = PQresultStatus(got);
 	if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
 		const char *state = got ? PQresultErrorField(got, PG_DIAG_SQLSTATE) : nullptr;
 		const char *text = got ? PQresultErrorField(got, PG_DIAG_MESSAGE_PRIMARY) : nullptr;
-		enum hf_code code =
-			hf_fail(err, HF_DB, "%s", text ? text : PQerrorMessage(conn));
+		enum hf_code code = hf_fail(err, HF_DB, "%s", text ? text : PQerrorMessage(conn));
 		if (err && state)
 			strncpy(err->sqlstate, state, sizeof err->sqlstate - 1);
 		PQclear(got);
@@ -104,9 +107,10 @@ static enum hf_code week_make(PGconn *conn, int week, struct hf_err *err)
 {
 	for (size_t i = 0; i < countof(partitioned); i++) {
 		const char *table = partitioned[i];
-		char *sql = hf_format("CREATE TABLE IF NOT EXISTS holdfast.%s_w%d (LIKE holdfast.%s "
-				      "INCLUDING ALL)",
-				      table, week, table);
+		char *sql =
+		    hf_format("CREATE TABLE IF NOT EXISTS holdfast.%s_w%d (LIKE holdfast.%s "
+			      "INCLUDING ALL)",
+			      table, week, table);
 		enum hf_code code = run(conn, sql, err);
 		free(sql);
 		hf_try(code);
@@ -119,14 +123,16 @@ static enum hf_code week_make(PGconn *conn, int week, struct hf_err *err)
 		hf_try(code);
 		if (attached)
 			continue;
-		sql = hf_format("ALTER TABLE holdfast.%s ATTACH PARTITION holdfast.%s_w%d FOR VALUES "
-				"FROM (%d) TO (%d)",
-				table, table, week, week, week + 1);
+		sql =
+		    hf_format("ALTER TABLE holdfast.%s ATTACH PARTITION holdfast.%s_w%d FOR VALUES "
+			      "FROM (%d) TO (%d)",
+			      table, table, week, week, week + 1);
 		code = run(conn, sql, err);
 		free(sql);
 		hf_try(code);
 	}
-	char *sql = hf_format("INSERT INTO holdfast.week (week) VALUES (%d) ON CONFLICT DO NOTHING", week);
+	char *sql =
+	    hf_format("INSERT INTO holdfast.week (week) VALUES (%d) ON CONFLICT DO NOTHING", week);
 	enum hf_code code = run(conn, sql, err);
 	free(sql);
 	return code;
@@ -135,7 +141,8 @@ static enum hf_code week_make(PGconn *conn, int week, struct hf_err *err)
 enum hf_code weeks_ensure(PGconn *conn, int ahead, int *made, struct hf_err *err)
 {
 	int now = 0;
-	hf_try(one_int(conn, "SELECT holdfast.week_of(holdfast.to_ms(holdfast.now_()))", &now, err));
+	hf_try(
+	    one_int(conn, "SELECT holdfast.week_of(holdfast.to_ms(holdfast.now_()))", &now, err));
 	*made = 0;
 	for (int week = now; week <= now + ahead; week++) {
 		char *sql = hf_format("SELECT count(*) FROM holdfast.week WHERE week = %d", week);
@@ -155,8 +162,10 @@ enum hf_code weeks_ensure(PGconn *conn, int ahead, int *made, struct hf_err *err
 static enum hf_code lock(PGconn *conn, struct hf_err *err)
 {
 	for (int i = 0; i < LOCK_TRIES_MAX; i++) {
-		hf_try(run(conn, "BEGIN; SET LOCAL lock_timeout = '2s'; "
-				 "SET LOCAL client_min_messages = warning", err));
+		hf_try(run(conn,
+			   "BEGIN; SET LOCAL lock_timeout = '2s'; "
+			   "SET LOCAL client_min_messages = warning",
+			   err));
 		if (run(conn, "SELECT pg_advisory_xact_lock(4752001)", err) == HF_OK)
 			return HF_OK;
 		bool busy = strcmp(err->sqlstate, "55P03") == 0;
@@ -178,7 +187,8 @@ static enum hf_code apply(PGconn *conn, int *applied, struct hf_err *err)
 		   "clock_timestamp())",
 		   err));
 	int version = 0;
-	hf_try(one_int(conn, "SELECT coalesce(max(version), 0) FROM schema_version", &version, err));
+	hf_try(
+	    one_int(conn, "SELECT coalesce(max(version), 0) FROM schema_version", &version, err));
 	if (version > migrations[countof(migrations) - 1].version)
 		return HF_OK;
 	for (size_t i = 0; i < countof(migrations); i++) {

@@ -5,8 +5,8 @@
  *                                                * suspended: a callback resumes
  *
  * running: BEGIN … the tool's statement are in flight; fencing: RESET ROLE, the raising fence and
- * COMMIT are. A connection lost while fencing leaves the COMMIT unknown: the phase is run again from
- * the top, where the check finds its own recovery point if it was committed (rule 11). */
+ * COMMIT are. A connection lost while fencing leaves the COMMIT unknown: the phase is run again
+ * from the top, where the check finds its own recovery point if it was committed (rule 11). */
 #include "runtime/sqlphase.h"
 
 #include <ev.h>
@@ -148,7 +148,8 @@ static bool send_params(PGconn *pg, const char *sql, struct pgparams *params)
 		lengths[i] = (int)params->values[i].len;
 		formats[i] = 1;
 	}
-	bool sent = PQsendQueryParams(pg, sql, params->count, params->types, values, lengths, formats, 1);
+	bool sent =
+	    PQsendQueryParams(pg, sql, params->count, params->types, values, lengths, formats, 1);
 	pgparams_deinit(params);
 	return sent;
 }
@@ -206,7 +207,8 @@ static void conn_run(struct conn *conn, struct sqlphase *phase)
 	pgparams_text(&call, buf_slice(&phase->args));
 	pgparams_text(&call, buf_slice(&phase->states));
 	bool sent = send_text(conn->pg, "BEGIN") && send_text(conn->pg, limits);
-	sent = send_params(conn->pg, "SELECT * FROM holdfast.sql_check($1, $2, $3, $4)", &check) && sent;
+	sent = send_params(conn->pg, "SELECT * FROM holdfast.sql_check($1, $2, $3, $4)", &check) &&
+	       sent;
 	sent = sent && send_text(conn->pg, role);
 	sent = send_params(conn->pg, phase->sql, &call) && sent;
 	free(limits);
@@ -228,9 +230,10 @@ static void conn_fence(struct conn *conn)
 	pgparams_int4(&fence, phase->step.attempt);
 	pgparams_int8(&fence, clock_boot_ms() - phase->started_at_ms);
 	bool sent = send_text(conn->pg, "RESET ROLE");
-	sent = send_params(conn->pg,
-			   "SELECT holdfast.sql_fence($1, $2, $3, $4, $5, $6, $7, $8, $9)", &fence) &&
-	       sent;
+	sent =
+	    send_params(conn->pg, "SELECT holdfast.sql_fence($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+			&fence) &&
+	    sent;
 	flight_leave(conn, sent && send_text(conn->pg, "COMMIT"));
 }
 
@@ -454,7 +457,8 @@ static void conn_lost(struct conn *conn, const char *why)
 		phase_tell(phase);
 	} else if (phase->runs >= RUNS_MAX && !phase->cancelled) {
 		phase->settled = false;
-		phase_settle(phase, SQLPHASE_RETRY, "the connection to Postgres was lost again and again");
+		phase_settle(phase, SQLPHASE_RETRY,
+			     "the connection to Postgres was lost again and again");
 		phase_tell(phase);
 	} else {
 		phase->settled = false;
@@ -563,8 +567,8 @@ void sqlphase_close(struct sqlphase_pool *pool)
 }
 
 struct sqlphase *sqlphase_start(struct sqlphase_pool *pool, const struct sqlphase_call *call,
-				void (*done)(void *ctx, enum sqlphase_outcome outcome, enum wish wish,
-					     struct slice state, const char *text),
+				void (*done)(void *ctx, enum sqlphase_outcome outcome,
+					     enum wish wish, struct slice state, const char *text),
 				void *ctx)
 {
 	struct sqlphase *phase = hf_alloc(sizeof *phase);
@@ -590,7 +594,8 @@ void sqlphase_cancel(struct sqlphase *phase)
 	if (!phase->conn) {
 		ev_feed_event(phase->pool->loop, &phase->pool->kick, EV_CUSTOM);
 	} else if (phase->conn->state == CONN_RUNNING) {
-		/* The server notices the closed connection and ends the statement; the queue tells. */
+		/* The server notices the closed connection and ends the statement; the queue tells.
+		 */
 		conn_lost(phase->conn, "stopped");
 		ev_feed_event(phase->pool->loop, &phase->pool->kick, EV_CUSTOM);
 	}

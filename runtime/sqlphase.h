@@ -14,10 +14,10 @@ struct sqlphase_pool *sqlphase_open(struct ev_loop *loop, const char *dsn, int c
 void sqlphase_close(struct sqlphase_pool *pool);
 
 enum sqlphase_outcome {
-	SQLPHASE_DONE,   /* committed; `state` is the JSON text that the statement returned */
+	SQLPHASE_DONE,    /* committed; `state` is the JSON text that the statement returned */
 	SQLPHASE_ADOPTED, /* its recovery point stood already; `state` is msgpack of it */
-	SQLPHASE_LOST,   /* fenced out; nothing was committed */
-	SQLPHASE_RETRY,  /* rolled back for a passing reason (40xxx, 08xxx, 57xxx, 53xxx) */
+	SQLPHASE_LOST,    /* fenced out; nothing was committed */
+	SQLPHASE_RETRY,   /* rolled back for a passing reason (40xxx, 08xxx, 57xxx, 53xxx) */
 	SQLPHASE_REFUSED, /* rolled back: the statement itself is at fault; `text` says how */
 };
 
@@ -30,8 +30,8 @@ struct sqlphase_call {
 };
 /* Copies what it is given; `done` is called once, never from inside. */
 struct sqlphase *sqlphase_start(struct sqlphase_pool *pool, const struct sqlphase_call *call,
-				void (*done)(void *ctx, enum sqlphase_outcome outcome, enum wish wish,
-					     struct slice state, const char *text),
+				void (*done)(void *ctx, enum sqlphase_outcome outcome,
+					     enum wish wish, struct slice state, const char *text),
 				void *ctx);
 /* Rolls back if COMMIT was not sent yet; `done` still comes. */
 void sqlphase_cancel(struct sqlphase *phase);

@@ -35,15 +35,13 @@ size_t store_pending(const struct store *store);
 /* --- API -------------------------------------------------------------------------------------- */
 
 /* The owner number of a principal, made on first sight; stable for ever, so cache it. */
-void store_principal(struct store *store, struct slice issuer, struct slice subject,
-		     struct slice tenant,
-		     void (*done)(void *ctx, enum hf_code code, int64_t owner,
-				  const struct hf_err *err),
-		     void *ctx);
+void store_principal(
+    struct store *store, struct slice issuer, struct slice subject, struct slice tenant,
+    void (*done)(void *ctx, enum hf_code code, int64_t owner, const struct hf_err *err), void *ctx);
 
 /* The current version of each tool; `doc` is tool.json (read it by tool_new without files). `since`
- * is the catalog number of the last look, 0 for none: where it is still the same, `tools` is nullptr
- * and `count` 0. */
+ * is the catalog number of the last look, 0 for none: where it is still the same, `tools` is
+ * nullptr and `count` 0. */
 struct store_tool {
 	int32_t id;
 	struct slice name, version, doc;
@@ -64,8 +62,8 @@ struct accept_call {
 	struct slice trace;     /* traceparent, or empty */
 	unsigned char fingerprint[FINGERPRINT_BYTES];
 	int key_version;
-	/* A plain call: its API's incarnation and its own number there, from 1. Number 0: a client that
-	 * declares Tasks, whose task is held for good. */
+	/* A plain call: its API's incarnation and its own number there, from 1. Number 0: a client
+	 * that declares Tasks, whose task is held for good. */
 	struct uuid api;
 	int64_t number;
 };
@@ -82,10 +80,10 @@ struct task_view {
 	struct task_id id;
 	enum task_state state;
 	int32_t tool;
-	int attempt;          /* of the current or last phase; 0 before the first claim */
-	int64_t created_ms;   /* database time */
+	int attempt;        /* of the current or last phase; 0 before the first claim */
+	int64_t created_ms; /* database time */
 	int64_t updated_ms;
-	int64_t ended_ms;     /* 0 while open */
+	int64_t ended_ms; /* 0 while open */
 	int64_t result_ttl_ms;
 	double progress;      /* 0…1, or negative: none */
 	struct slice message; /* for a person; may be empty */
@@ -108,6 +106,13 @@ void store_poll(struct store *store, int64_t owner, const struct task_id *id,
 			     const struct hf_err *err),
 		void *ctx);
 
+/* The newest task of an effect. HF_MISSING: none was ever accepted for this owner and tool, or it
+ * is long forgotten. The task itself may be gone: store_poll tells. */
+void store_find(struct store *store, int64_t owner, struct slice tool_name, struct slice effect_id,
+		void (*done)(void *ctx, enum hf_code code, const struct task_id *id,
+			     const struct hf_err *err),
+		void *ctx);
+
 /* HF_OK once the wish is durable or the task is terminal; HF_MISSING as above. */
 void store_cancel(struct store *store, int64_t owner, const struct task_id *id,
 		  void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx);
@@ -119,8 +124,8 @@ void store_attach(struct store *store, int64_t owner, const struct task_id *id,
 		  void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx);
 
 /* A plain call leaves its task. `park`: it hung up, so work stops; else it was answered and work
- * goes on. `ours`: nobody had joined since and no client that declares Tasks holds it; `step` is the
- * phase it stands at, from 1. Never gives up. */
+ * goes on. `ours`: nobody had joined since and no client that declares Tasks holds it; `step` is
+ * the phase it stands at, from 1. Never gives up. */
 void store_detach(struct store *store, const struct task_id *id, const struct uuid *api,
 		  int64_t number, bool park,
 		  void (*done)(void *ctx, enum hf_code code, bool ours, int step,
@@ -248,10 +253,10 @@ void store_finish(struct store *store, const struct outcome_write *outcome,
 		  void *ctx);
 
 enum release {
-	RELEASE_RETRY, /* an attempt failed: due after delay_ms, the attempt is spent */
-	RELEASE_AGAIN, /* to be asked again after delay_ms, no attempt is spent */
-	RELEASE_BACK,  /* given back at once (shutdown, parking); no attempt is spent */
-	RELEASE_CRASH, /* the tool's process died: crashes + 1, no attempt is spent */
+	RELEASE_RETRY,   /* an attempt failed: due after delay_ms, the attempt is spent */
+	RELEASE_AGAIN,   /* to be asked again after delay_ms, no attempt is spent */
+	RELEASE_BACK,    /* given back at once (shutdown, parking); no attempt is spent */
+	RELEASE_CRASH,   /* the tool's process died: crashes + 1, no attempt is spent */
 	RELEASE_UNKNOWN, /* may have happened, nobody can tell: state unknown (V7) */
 };
 struct release_write {
@@ -268,8 +273,7 @@ void store_release(struct store *store, const struct release_write *release,
 		   void *ctx);
 
 void store_artifact_put(struct store *store, const struct task_id *id, const struct uuid *token,
-			int phase, struct slice name, struct slice media_type,
-			struct slice content,
+			int phase, struct slice name, struct slice media_type, struct slice content,
 			void (*done)(void *ctx, enum hf_code code, enum fence fence,
 				     const struct hf_err *err),
 			void *ctx);

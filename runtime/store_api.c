@@ -22,11 +22,9 @@ static void on_principal(void *ctx, enum hf_code code, const PGresult *result,
 	free(op);
 }
 
-void store_principal(struct store *store, struct slice issuer, struct slice subject,
-		     struct slice tenant,
-		     void (*done)(void *ctx, enum hf_code code, int64_t owner,
-				  const struct hf_err *err),
-		     void *ctx)
+void store_principal(
+    struct store *store, struct slice issuer, struct slice subject, struct slice tenant,
+    void (*done)(void *ctx, enum hf_code code, int64_t owner, const struct hf_err *err), void *ctx)
 {
 	struct principal_op *op = hf_alloc(sizeof *op);
 	*op = (struct principal_op){ done, ctx };
@@ -155,27 +153,30 @@ static enum accept_outcome accept_outcome_of(struct slice name)
 	return slice_is(name, "conflict") ? ACCEPT_CONFLICT : ACCEPT_EXPIRED;
 }
 
-/* One row answers its item and those that share its key; only the first can be new, each is judged by
- * its own fingerprint, and one that declares Tasks behind a plain call is asked again, to hold. Of
- * several plain calls one is attached; their process re-attaches for the others (api/plain.c). */
+/* One row answers its item and those that share its key; only the first can be new, each is judged
+ * by its own fingerprint, and one that declares Tasks behind a plain call is asked again, to hold.
+ * Of several plain calls one is attached; their process re-attaches for the others (api/plain.c).
+ */
 static void accept_tell(struct batch_item *item, enum accept_outcome outcome,
 			const struct task_view *view)
 {
 	struct accept_op *first = accept_of(item);
-	/* 'same' under our own random bytes: our commit's answer was lost, it is still the first. */
+	/* 'same' under our own random bytes: our commit's answer was lost, it is still the first.
+	 */
 	if (outcome == ACCEPT_SAME && memcmp(view->id.bytes + 8, first->random, 16) == 0)
 		outcome = ACCEPT_NEW;
 	for (struct batch_item *at = item, *next; at; at = next) {
 		struct accept_op *op = accept_of(at);
 		next = at->folded;
 		enum accept_outcome mine = outcome;
-		bool equal = memcmp(op->call.fingerprint, first->call.fingerprint,
-				    FINGERPRINT_BYTES) == 0;
+		bool equal =
+		    memcmp(op->call.fingerprint, first->call.fingerprint, FINGERPRINT_BYTES) == 0;
 		if (op != first && outcome == ACCEPT_NEW)
 			mine = equal ? ACCEPT_SAME : ACCEPT_CONFLICT;
 		bool holds = first->call.number && !op->call.number;
 		if (op != first && (holds || (outcome != ACCEPT_NEW && !equal))) {
-			/* The row spoke for another fingerprint, or holds nothing: ask again alone. */
+			/* The row spoke for another fingerprint, or holds nothing: ask again alone.
+			 */
 			at->folded = nullptr;
 			store_add(op->store, BATCH_ACCEPT, at);
 			continue;
@@ -257,7 +258,8 @@ void store_accept(struct store *store, const struct accept_call *call,
 	store_add(store, BATCH_ACCEPT, &op->item);
 }
 
-/* --- poll, cancel, attach, detach: they name a task of an owner --------------------------------- */
+/* --- poll, cancel, attach, detach: they name a task of an owner ---------------------------------
+ */
 
 struct task_op {
 	struct batch_item item;
@@ -321,7 +323,8 @@ static void poll_deliver(struct batch_item *const *items, size_t count, const PG
 		struct task_op *op = task_of(items[ord - 1]);
 		struct task_view view;
 		store_read_view(result, row, &columns, &view);
-		/* The last wall before a byte is told (V8): it is theirs and it is what they named. */
+		/* The last wall before a byte is told (V8): it is theirs and it is what they named.
+		 */
 		hf_assert(pgrow_int8(result, row, 1) == op->owner);
 		hf_assert(task_id_equal(&view.id, &op->id));
 		op->poll_done(op->ctx, HF_OK, &view, nullptr);
@@ -468,8 +471,8 @@ static void detach_deliver(struct batch_item *const *items, size_t count, const 
 		struct task_op *op = task_of(items[ord - 1]);
 		if (pgrow_bool(result, row, 3))
 			store_wake(op->store, WAKE_WISH);
-		op->detach_done(op->ctx, HF_OK, pgrow_bool(result, row, 1), pgrow_int4(result, row, 2),
-				nullptr);
+		op->detach_done(op->ctx, HF_OK, pgrow_bool(result, row, 1),
+				pgrow_int4(result, row, 2), nullptr);
 		free(op);
 	}
 }
@@ -495,4 +498,42 @@ void store_detach(struct store *store, const struct task_id *id, const struct uu
 	op->park = park;
 	op->detach_done = done;
 	store_add(store, BATCH_DETACH, &op->item);
+}
+
+/* --- find ------------------------------------------------------------------------------------- */
+
+struct find_op {
+	void (*done)(void *ctx, enum hf_code code, const struct task_id *id,
+		     const struct hf_err *err);
+	void *ctx;
+};
+
+static void on_found(void *ctx, enum hf_code code, const PGresult *result, const struct hf_err *err)
+{
+	struct find_op *op = ctx;
+	struct task_id id = {};
+	struct hf_err missing = {};
+	if (code == HF_OK && pgrow_is_null(result, 0, 0)) {
+		code = hf_fail(&missing, HF_MISSING, "no such effect");
+		err = &missing;
+	}
+	if (code == HF_OK)
+		pgrow_task_id(result, 0, 0, &id);
+	op->done(op->ctx, code, code == HF_OK ? &id : nullptr, err);
+	free(op);
+}
+
+void store_find(struct store *store, int64_t owner, struct slice tool_name, struct slice effect_id,
+		void (*done)(void *ctx, enum hf_code code, const struct task_id *id,
+			     const struct hf_err *err),
+		void *ctx)
+{
+	unsigned char digest[EFFECT_DIGEST_BYTES];
+	effect_digest(owner, tool_name, effect_id, digest);
+	struct find_op *op = hf_alloc(sizeof *op);
+	*op = (struct find_op){ done, ctx };
+	struct pgparams params = {};
+	pgparams_bytea(&params, (struct slice){ (const char *)digest, sizeof digest });
+	db_call(store->lanes[LANE_READ], "SELECT holdfast.find($1)", &params, STORE_GIVE_UP_MS,
+		on_found, op);
 }

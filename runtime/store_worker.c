@@ -121,9 +121,30 @@ static enum step_kind step_kind_of(struct slice name)
 
 /* Columns of claim() in the order of its head. */
 enum claim_column {
-	C_TASK, C_TOKEN, C_TOOL, C_PHASE, C_ATTEMPT, C_CRASHES, C_CANCEL, C_NOW, C_DEADLINE,
-	C_FIRST_TRY, C_SENT, C_OWNER, C_ISSUER, C_SUBJECT, C_TENANT, C_EFFECT_ID, C_TRACE,
-	C_ARGUMENTS, C_KEY_VERSION, C_CLUSTER, C_PLACES, C_KINDS, C_NAMES, C_STATES,
+	C_TASK,
+	C_TOKEN,
+	C_TOOL,
+	C_PHASE,
+	C_ATTEMPT,
+	C_CRASHES,
+	C_CANCEL,
+	C_NOW,
+	C_DEADLINE,
+	C_FIRST_TRY,
+	C_SENT,
+	C_OWNER,
+	C_ISSUER,
+	C_SUBJECT,
+	C_TENANT,
+	C_EFFECT_ID,
+	C_TRACE,
+	C_ARGUMENTS,
+	C_KEY_VERSION,
+	C_CLUSTER,
+	C_PLACES,
+	C_KINDS,
+	C_NAMES,
+	C_STATES,
 };
 
 static struct claimed_step *claimed_steps(const PGresult *result, int row, size_t *count)
@@ -172,8 +193,7 @@ static struct claimed_step *claimed_task(const PGresult *result, int row, struct
 	return steps;
 }
 
-static void on_claim(void *ctx, enum hf_code code, const PGresult *result,
-		     const struct hf_err *err)
+static void on_claim(void *ctx, enum hf_code code, const PGresult *result, const struct hf_err *err)
 {
 	struct claim_op *op = ctx;
 	size_t count = code == HF_OK ? (size_t)PQntuples(result) : 0;
@@ -214,7 +234,7 @@ struct write_op {
 	struct store *store;
 	struct task_id id;
 	struct uuid token;
-	struct step_write step;       /* step; finish: the last recovery point, where has_step */
+	struct step_write step; /* step; finish: the last recovery point, where has_step */
 	bool has_step;
 	struct outcome_write outcome; /* finish */
 	struct release_write release; /* release */
@@ -299,9 +319,9 @@ static void step_build(struct batch_item *const *items, size_t count, struct pgp
 	claims_build(items, count, params);
 	pgparams_array(params, PG_TEXT);
 	for (size_t i = 0; i < count; i++)
-		pgarray_slice(params, slice_of(write_of(items[i])->step.kind == STEP_CHECKPOINT ?
-						       "checkpoint" :
-						       "recovery_point"));
+		pgarray_slice(params, slice_of(write_of(items[i])->step.kind == STEP_CHECKPOINT
+						   ? "checkpoint"
+						   : "recovery_point"));
 	pgparams_array(params, PG_INT4);
 	for (size_t i = 0; i < count; i++)
 		pgarray_int4(params, write_of(items[i])->step.place);
@@ -447,9 +467,9 @@ void store_finish(struct store *store, const struct outcome_write *outcome,
 		op->step = *outcome->last;
 	/* No release: the enum's first value is another. */
 	op->release.how = RELEASE_RETRY;
-	struct slice *const slices[] = { &op->outcome.result, &op->outcome.error,
+	struct slice *const slices[] = { &op->outcome.result,  &op->outcome.error,
 					 &op->outcome.message, &op->step.name,
-					 &op->step.state, &op->step.derived_key,
+					 &op->step.state,      &op->step.derived_key,
 					 &op->step.answer };
 	keep_slices(op, slices, countof(slices));
 	op->item.week = task_id_week(&op->id);
@@ -459,7 +479,7 @@ void store_finish(struct store *store, const struct outcome_write *outcome,
 static const char *release_name(enum release how)
 {
 	static const char *const names[] = {
-		[RELEASE_RETRY] = "retry", [RELEASE_AGAIN] = "again",	  [RELEASE_BACK] = "back",
+		[RELEASE_RETRY] = "retry", [RELEASE_AGAIN] = "again",     [RELEASE_BACK] = "back",
 		[RELEASE_CRASH] = "crash", [RELEASE_UNKNOWN] = "unknown",
 	};
 	hf_assert((size_t)how < countof(names));
@@ -521,8 +541,7 @@ static void on_artifact_put(void *ctx, enum hf_code code, const PGresult *result
 }
 
 void store_artifact_put(struct store *store, const struct task_id *id, const struct uuid *token,
-			int phase, struct slice name, struct slice media_type,
-			struct slice content,
+			int phase, struct slice name, struct slice media_type, struct slice content,
 			void (*done)(void *ctx, enum hf_code code, enum fence fence,
 				     const struct hf_err *err),
 			void *ctx)

@@ -18,6 +18,9 @@ constexpr int64_t RESULT_TTL_MS = 604'800'000;
 constexpr int64_t TOMBSTONE_TTL_MS = 7'776'000'000;
 constexpr int64_t POLL_INTERVAL_MS = 1'000, POLL_INTERVAL_MS_MIN = 10;
 constexpr int64_t POLL_INTERVAL_MS_MAX = 3'600'000;
+constexpr int64_t ANSWER_WINDOW_MS = 25'000; /* clients and proxies give up at 60 s */
+constexpr int64_t ANSWER_WINDOW_MS_MIN = 100, ANSWER_WINDOW_MS_MAX = 3'600'000;
+constexpr int64_t PARK_TTL_MS = 86'400'000;
 constexpr int64_t CRASH_LIMIT = 10, CRASH_LIMIT_MAX = 1'000;
 constexpr int64_t LIMIT_MAX = 1'000'000;
 constexpr int64_t DATA_FILES_MAX = 64;
@@ -37,6 +40,8 @@ enum {
 	RESULT_TTL,
 	TOMBSTONE_TTL,
 	POLL_INTERVAL,
+	ANSWER_WINDOW,
+	PARK_TTL,
 	CRASHES,
 	ON_DISCONNECT,
 	LIMITS,
@@ -58,6 +63,9 @@ static const struct member top_members[TOP_COUNT] = {
 	[TOMBSTONE_TTL] = { "tombstone_ttl_ms", MEMBER_INTEGER, false, 0, TOOL_TIME_MS_MAX },
 	[POLL_INTERVAL] = { "poll_interval_ms", MEMBER_INTEGER, false, POLL_INTERVAL_MS_MIN,
 			    POLL_INTERVAL_MS_MAX },
+	[ANSWER_WINDOW] = { "answer_window_ms", MEMBER_INTEGER, false, ANSWER_WINDOW_MS_MIN,
+			    ANSWER_WINDOW_MS_MAX },
+	[PARK_TTL] = { "park_ttl_ms", MEMBER_INTEGER, false, 1, TOOL_TIME_MS_MAX },
 	[CRASHES] = { "crash_limit", MEMBER_INTEGER, false, 1, CRASH_LIMIT_MAX },
 	[ON_DISCONNECT] = { "on_disconnect", MEMBER_STRING, false, 0, 0 },
 	[LIMITS] = { "limits", MEMBER_OBJECT, false, 0, 0 },
@@ -75,7 +83,7 @@ const char *effect_class_name(enum effect_class effect)
 
 const char *phase_type_name(enum phase_type type)
 {
-	static const char *const names[] = { "sql", "http", "program" };
+	static const char *const names[] = { "sql", "http", "program", "wait" };
 	hf_assert((size_t)type < countof(names));
 	return names[type];
 }
@@ -95,9 +103,13 @@ static enum hf_code effect_id_read(struct tool_parse *parse, struct slice value)
 	return tool_bad(parse, "must be \"required\" or \"optional\"");
 }
 
-static enum hf_code on_disconnect_check(struct tool_parse *parse, struct slice value)
+static enum hf_code on_disconnect_read(struct tool_parse *parse, struct slice value)
 {
-	if (!value.len || json_string_is(value, "park") || json_string_is(value, "continue"))
+	parse->tool->on_disconnect = DISCONNECT_PARK;
+	if (!value.len || json_string_is(value, "park"))
+		return HF_OK;
+	parse->tool->on_disconnect = DISCONNECT_CONTINUE;
+	if (json_string_is(value, "continue"))
 		return HF_OK;
 	path_down_text(parse, "on_disconnect");
 	return tool_bad(parse, "must be \"park\" or \"continue\"");
@@ -230,6 +242,9 @@ static enum hf_code name_check(struct tool_parse *parse)
 	size_t mark = path_down_text(parse, "name");
 	if (!name_is_plain(tool->name))
 		return tool_bad(parse, "must be of A-Z a-z 0-9 _ . -");
+	if (tool_name_reserved(slice_of(tool->name)))
+		return tool_bad(parse, "\"%s\" is the name of a tool that every server has",
+				tool->name);
 	/* It names a role and a schema. */
 	if (has_sql && (!name_is_sql(tool->name) || strlen(tool->name) > TOOL_SQL_NAME_MAX))
 		return tool_bad(parse,
@@ -278,7 +293,9 @@ static enum hf_code doc_read(struct tool_parse *parse, struct slice doc)
 	tool->tombstone_ttl_ms = member_integer(values[TOMBSTONE_TTL], TOMBSTONE_TTL_MS);
 	tool->poll_interval_ms = member_integer(values[POLL_INTERVAL], POLL_INTERVAL_MS);
 	tool->crash_limit = (int)member_integer(values[CRASHES], CRASH_LIMIT);
-	hf_try(on_disconnect_check(parse, values[ON_DISCONNECT]));
+	tool->answer_window_ms = member_integer(values[ANSWER_WINDOW], ANSWER_WINDOW_MS);
+	tool->park_ttl_ms = member_integer(values[PARK_TTL], PARK_TTL_MS);
+	hf_try(on_disconnect_read(parse, values[ON_DISCONNECT]));
 	if (values[LIMITS].len)
 		hf_try(limits_check(parse, values[LIMITS]));
 	hf_try(phases_read(parse, values[PHASES]));
@@ -335,6 +352,15 @@ struct tool *tool_free(struct tool *tool)
 	free(tool->doc);
 	free(tool);
 	return nullptr;
+}
+
+bool tool_name_reserved(struct slice name)
+{
+	static const char *const names[] = { "task_status", "task_result", "task_cancel" };
+	for (size_t i = 0; i < countof(names); i++)
+		if (slice_is(name, names[i]))
+			return true;
+	return false;
 }
 
 const struct phase_spec *tool_phase(const struct tool *tool, const char *name)

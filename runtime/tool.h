@@ -12,10 +12,13 @@
 enum effect_class { EFFECT_LOCAL, EFFECT_PURE, EFFECT_KEYED, EFFECT_LOOKUP, EFFECT_UNSAFE };
 const char *effect_class_name(enum effect_class effect);
 
-enum phase_type { PHASE_SQL, PHASE_HTTP, PHASE_PROGRAM };
+enum phase_type { PHASE_SQL, PHASE_HTTP, PHASE_PROGRAM, PHASE_WAIT };
 const char *phase_type_name(enum phase_type type);
 
 enum effect_id_rule { EFFECT_ID_REQUIRED, EFFECT_ID_OPTIONAL, EFFECT_ID_NONE };
+
+/* What becomes of a task whose plain client hung up (design §2, Parking). */
+enum disconnect { DISCONNECT_PARK, DISCONNECT_CONTINUE };
 
 constexpr size_t TOOL_PHASES_MAX = 64;
 constexpr size_t TOOL_FILE_BYTES_MAX = 64 << 20; /* of all files of a tool */
@@ -45,6 +48,10 @@ struct phase_spec {
 	char *
 	    *command; /* argv, nullptr-terminated; [0] with "./" is relative to the tool's folder */
 	char **env; /* names of the worker's variables that it gets; nullptr-terminated, nullable */
+	bool plain; /* "mode": "plain": stdin and stdout instead of frames */
+	/* wait */
+	int64_t wait_ms;    /* from its first start; -1: there is `until` instead */
+	struct slice until; /* JSON template of an RFC 3339 time, or empty */
 	/* http */
 	struct request_spec request;
 	char *key_header;          /* keyed http: the header that carries the derived key */
@@ -69,6 +76,9 @@ struct tool {
 	struct slice input_schema, output_schema, annotations; /* the last two may be empty */
 	struct schema *input;
 	int64_t deadline_ms, result_ttl_ms, tombstone_ttl_ms, poll_interval_ms;
+	int64_t answer_window_ms; /* a plain call is answered within it, done or not */
+	int64_t park_ttl_ms;      /* parked for longer, a task ends cancelled */
+	enum disconnect on_disconnect;
 	int crash_limit;
 	struct phase_spec *phases;
 	size_t phases_count;
@@ -93,5 +103,8 @@ struct tool_files {
 enum hf_code tool_new(struct slice doc, const struct tool_files *files, struct tool **out,
 		      struct hf_err *err);
 struct tool *tool_free(struct tool *tool); /* takes nullptr; returns nullptr */
+
+/* Names of the companions that every server has beside its tools (api/companion.h). */
+bool tool_name_reserved(struct slice name);
 
 const struct phase_spec *tool_phase(const struct tool *tool, const char *name);

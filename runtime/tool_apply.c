@@ -356,10 +356,10 @@ static enum hf_code file_insert(PGconn *db, const char *id, const struct tool_fi
 static enum hf_code rows_insert(PGconn *db, const struct tool_folder *folder,
 				const struct tool *tool, int32_t *id, struct hf_err *err)
 {
-	enum { NUMBERS = 5, VALUES = 3 + NUMBERS };
+	enum { NUMBERS = 6, VALUES = 3 + NUMBERS };
 	const int64_t numbers[NUMBERS] = { tool->result_ttl_ms, tool->tombstone_ttl_ms,
 					   tool->deadline_ms, (int64_t)tool->phases_count,
-					   tool->crash_limit };
+					   tool->crash_limit, tool->park_ttl_ms };
 	char texts[NUMBERS][24];
 	const char *values[VALUES] = { tool->name, folder->version, tool->doc };
 	for (size_t i = 0; i < NUMBERS; i++) {
@@ -371,8 +371,8 @@ static enum hf_code rows_insert(PGconn *db, const struct tool_folder *folder,
 	hf_cleanup(result) PGresult *row = nullptr;
 	hf_try(run(db,
 		   "INSERT INTO holdfast.tool (name, version, doc, result_ttl_ms,"
-		   " tombstone_ttl_ms, deadline_ms, phases, crash_limit)"
-		   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING tool",
+		   " tombstone_ttl_ms, deadline_ms, phases, crash_limit, park_ttl_ms)"
+		   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING tool",
 		   VALUES, values, &row, err));
 	for (size_t i = 0; i < folder->count; i++)
 		hf_try(file_insert(db, PQgetvalue(row, 0, 0), &folder->files[i], err));

@@ -7,6 +7,7 @@
 
 #include "runtime/base.h"
 #include "runtime/json.h"
+#include "runtime/rfc3339.h"
 #include "runtime/sql_text.h"
 #include "runtime/tool_parse.h"
 
@@ -69,13 +70,15 @@ static enum hf_code effect_read(struct tool_parse *parse, struct slice value,
 		[PHASE_SQL] = "local or pure",
 		[PHASE_HTTP] = "pure, keyed or lookup",
 		[PHASE_PROGRAM] = "pure or keyed",
+		[PHASE_WAIT] = "local",
 	};
 	static const unsigned allowed[] = {
 		[PHASE_SQL] = 1U << EFFECT_LOCAL | 1U << EFFECT_PURE,
 		[PHASE_HTTP] = 1U << EFFECT_PURE | 1U << EFFECT_KEYED | 1U << EFFECT_LOOKUP,
 		[PHASE_PROGRAM] = 1U << EFFECT_PURE | 1U << EFFECT_KEYED,
+		[PHASE_WAIT] = 1U << EFFECT_LOCAL,
 	};
-	if (!value.len && phase->type == PHASE_SQL) {
+	if (!value.len && (phase->type == PHASE_SQL || phase->type == PHASE_WAIT)) {
 		phase->effect = EFFECT_LOCAL;
 		return HF_OK;
 	}
@@ -219,11 +222,12 @@ static enum hf_code env_check(struct tool_parse *parse, char *const *names)
 static enum hf_code program_read(struct tool_parse *parse, struct slice object,
 				 struct phase_spec *phase)
 {
-	enum { COMMAND = COMMON_COUNT, ENV, KEY_TTL, COUNT };
+	enum { COMMAND = COMMON_COUNT, ENV, MODE, KEY_TTL, COUNT };
 	static const struct member members[COUNT] = {
 		COMMON_MEMBERS,
 		[COMMAND] = { "command", MEMBER_ARRAY, true, 1, ARGUMENTS_MAX },
 		[ENV] = { "env", MEMBER_ARRAY, false, 0, ARGUMENTS_MAX },
+		[MODE] = { "mode", MEMBER_STRING, false, 0, 0 },
 		[KEY_TTL] = { "key_ttl_ms", MEMBER_INTEGER, false, 1, TOOL_TIME_MS_MAX },
 	};
 	struct slice values[COUNT];
@@ -231,7 +235,12 @@ static enum hf_code program_read(struct tool_parse *parse, struct slice object,
 	hf_try(common_read(parse, values, PROGRAM_TIMEOUT_MS, phase));
 	hf_try(class_member_check(parse, phase, EFFECT_KEYED, "key_ttl_ms", values[KEY_TTL]));
 	phase->key_ttl_ms = member_integer(values[KEY_TTL], 0);
-	size_t mark = path_down_text(parse, "command");
+	size_t mark = path_down_text(parse, "mode");
+	phase->plain = values[MODE].len && json_string_is(values[MODE], "plain");
+	if (values[MODE].len && !phase->plain && !json_string_is(values[MODE], "frames"))
+		return tool_bad(parse, "must be \"frames\" or \"plain\"");
+	path_up(parse, mark);
+	path_down_text(parse, "command");
 	hf_try(texts_read(parse, values[COMMAND], &phase->command));
 	path_up(parse, mark);
 	hf_try(command_check(parse, phase->command[0]));
@@ -448,6 +457,61 @@ static enum hf_code http_read(struct tool_parse *parse, struct slice object, siz
 	return HF_OK;
 }
 
+/* --- wait ------------------------------------------------------------------------------------- */
+
+/* A time that stands there as text is read once and for all; one that is put in, when it is. */
+static enum hf_code until_check(struct tool_parse *parse, struct slice until, size_t number)
+{
+	path_down_text(parse, "until");
+	hf_try(references_check(parse, until, number));
+	enum json_type type = json_type_of(until);
+	if (type != JSON_STRING && type != JSON_OBJECT)
+		return tool_bad(parse, "must be an RFC 3339 time, or a reference to one");
+	hf_cleanup(buf) struct buf text = {};
+	int64_t ms;
+	if (type == JSON_STRING)
+		json_string_decode(until, &text);
+	if (type == JSON_STRING && !memchr(text.data ? text.data : "", '{', text.len) &&
+	    !rfc3339_parse(buf_slice(&text), &ms))
+		return tool_bad(parse, "is no RFC 3339 time, as 2015-09-01T12:30:00Z is one");
+	return HF_OK;
+}
+
+static enum hf_code wait_read(struct tool_parse *parse, struct slice object, size_t number,
+			      struct phase_spec *phase)
+{
+	enum { WAIT_NAME, WAIT_KIND, WAIT_EFFECT, MS, UNTIL, COUNT };
+	static const struct member members[COUNT] = {
+		[WAIT_NAME] = { "name", MEMBER_STRING, true, 1, 64 },
+		[WAIT_KIND] = { "kind", MEMBER_STRING, true, 0, 0 },
+		[WAIT_EFFECT] = { "effect", MEMBER_STRING, false, 0, 0 },
+		[MS] = { "ms", MEMBER_INTEGER, false, 0, TOOL_TIME_MS_MAX },
+		[UNTIL] = { "until", MEMBER_ANY, false, 0, 0 },
+	};
+	struct slice values[COUNT];
+	hf_try(members_read(parse, object, members, COUNT, values));
+	size_t mark = parse->path.len;
+	hf_try(effect_read(parse, values[WAIT_EFFECT], phase));
+	path_up(parse, mark);
+	if ((values[MS].len > 0) == (values[UNTIL].len > 0))
+		return tool_bad(parse, "a wait phase has either \"ms\" or \"until\"");
+	phase->wait_ms = member_integer(values[MS], -1);
+	phase->until = values[UNTIL];
+	/* Its share of the progress. */
+	phase->timeout_ms = phase->wait_ms > 0 ? phase->wait_ms : 1;
+	phase->attempts = (int)ATTEMPTS;
+	phase->backoff_first_ms = BACKOFF_FIRST_MS;
+	phase->backoff_max_ms = BACKOFF_MAX_MS;
+	if (phase->until.len)
+		hf_try(until_check(parse, phase->until, number));
+	path_up(parse, mark);
+	if (phase->wait_ms <= parse->tool->deadline_ms)
+		return HF_OK;
+	path_down_text(parse, "ms");
+	return tool_bad(parse, "%" PRId64 " is over the tool's deadline_ms %" PRId64,
+			phase->wait_ms, parse->tool->deadline_ms);
+}
+
 /* --- All -------------------------------------------------------------------------------------- */
 
 static enum hf_code kind_read(struct tool_parse *parse, struct slice object,
@@ -457,17 +521,17 @@ static enum hf_code kind_read(struct tool_parse *parse, struct slice object,
 	if (!json_member(object, "kind", &kind))
 		return tool_bad(parse, "member \"kind\" is missing");
 	size_t mark = path_down_text(parse, "kind");
-	for (int i = PHASE_SQL; i <= PHASE_PROGRAM; i++) {
+	for (int i = PHASE_SQL; i <= PHASE_WAIT; i++) {
 		if (json_string_is(kind, phase_type_name((enum phase_type)i))) {
 			phase->type = (enum phase_type)i;
 			path_up(parse, mark);
 			return HF_OK;
 		}
 	}
-	if (json_string_is(kind, "wait") || json_string_is(kind, "mcp"))
-		return tool_bad(parse,
-				"phases of this kind can't run yet; sql, http and program do");
-	return tool_bad(parse, "must be \"sql\", \"http\" or \"program\"");
+	if (json_string_is(kind, "mcp"))
+		return tool_bad(
+		    parse, "phases of this kind can't run yet; sql, http, program and wait do");
+	return tool_bad(parse, "must be \"sql\", \"http\", \"program\" or \"wait\"");
 }
 
 /* Names come first, so that a reference to a later phase is told from one to none. */
@@ -519,6 +583,9 @@ enum hf_code phases_read(struct tool_parse *parse, struct slice phases)
 			break;
 		case PHASE_PROGRAM:
 			hf_try(program_read(parse, object, phase));
+			break;
+		case PHASE_WAIT:
+			hf_try(wait_read(parse, object, i, phase));
 			break;
 		}
 		path_up(parse, inner);

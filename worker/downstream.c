@@ -1,16 +1,31 @@
-/* How curl and libev meet: curl names the sockets to watch (on_socket) and the time to be called at
+/*
+ * How curl and libev meet: curl names the sockets to watch (on_socket) and the time to be called at
  * (on_timer), libev's watchers feed curl_multi_socket_action, and after each feeding `reap` takes
- * what has ended. */
+ * what has ended.
+ *
+ *   start ──┬─► waiting* ──► running* ──► done
+ *           │      └─► done (no turn in time)
+ *           └─► settled* ──► done (refused before the wire)
+ *
+ *   * suspended: a turn, the answer or the call's own timer resumes it.
+ *
+ * Only waiting calls are in their host's list; only running ones are known to curl. A host that
+ * nothing is asked of stays remembered for its budget of repeats.
+ */
 #include "worker/downstream.h"
 
+#include <arpa/inet.h>
 #include <curl/curl.h>
 #include <ev.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
 
 #include "runtime/base.h"
 #include "runtime/buf.h"
+#include "runtime/clock.h"
+#include "worker/egress.h"
 #include "worker/retry.h"
 #include "worker/text.h"
 
@@ -20,20 +35,48 @@ struct downstream {
 	struct ev_loop *loop;
 	CURLM *multi;
 	ev_timer timer;
+	struct egress *egress; /* nullptr: nobody is allowed */
 	struct downstream_call *calls;
+	struct host *hosts;
+	size_t hosts_count;
+	bool closing;
 };
+
+struct host {
+	struct host *next;
+	struct egress_target target;
+	int running, repeats; /* repeats: of the running ones */
+	struct downstream_call *waiting, **waiting_end;
+	struct retry_budget budget;
+	int64_t used_at;
+};
+
+enum call_state { CALL_WAITING, CALL_RUNNING, CALL_SETTLED };
 
 struct downstream_call {
 	struct downstream *downstream;
 	struct downstream_call *prev, *next;
+	enum call_state state;
+	ev_timer timer;
+	struct egress_target target;
+	struct host *host;              /* nullptr: settled */
+	struct downstream_call *behind; /* in the host's list */
+	enum downstream_fate fate;      /* of a settled one */
+	CURLU *url;
 	CURL *easy;
 	struct curl_slist *headers;
 	struct buf body;
+	size_t body_len; /* of the request */
+	int64_t give_up_at, slow_ms, passed;
 	size_t header_bytes;
 	char reason[REASON_LEN_MAX + 8]; /* of the status line */
 	char error[CURL_ERROR_SIZE];
+	char denied[INET6_ADDRSTRLEN]; /* the last address that was refused */
 	int64_t retry_after_ms;
-	bool sent, withheld, too_large;
+	bool repeat, sent, withheld, too_large, slow;
+	bool tried; /* an address that is allowed */
+	bool coded; /* the answer under way is, or was sent with a transfer coding but chunked */
+	bool answering, watched;
 	bool (*may_send)(void *ctx);
 	void (*done)(void *ctx, const struct downstream_answer *answer);
 	void *ctx;
@@ -44,25 +87,134 @@ struct socket_watch {
 	struct downstream *downstream;
 };
 
-static bool call_free(struct downstream_call *call)
-{
-	bool sent = call->sent;
-	curl_multi_remove_handle(call->downstream->multi, call->easy);
-	curl_easy_cleanup(call->easy);
-	curl_slist_free_all(call->headers);
-	*(call->prev ? &call->prev->next : &call->downstream->calls) = call->next;
-	if (call->next)
-		call->next->prev = call->prev;
-	buf_deinit(&call->body);
-	free(call);
-	return sent;
-}
-
 static void set_text(struct downstream_call *call, const char *text)
 {
 	hf_cleanup(buf) struct buf clean = {};
 	text_clean(slice_of(text), REASON_LEN_MAX, &clean);
 	snprintf(call->reason, sizeof call->reason, "%s", clean.data ? clean.data : "");
+}
+
+static void call_timer(struct downstream_call *call, int64_t ms)
+{
+	struct ev_loop *loop = call->downstream->loop;
+	ev_timer_stop(loop, &call->timer);
+	ev_now_update(loop);
+	ev_timer_set(&call->timer, (double)(ms > 0 ? ms : 0) / 1000, 0);
+	ev_timer_start(loop, &call->timer);
+}
+
+/* --- hosts and turns ----------------------------------------------------------------------------
+ */
+
+/* Room for one more, by forgetting who was idle for longest. */
+static void hosts_trim(struct downstream *downstream)
+{
+	struct host **oldest = nullptr;
+	for (struct host **at = &downstream->hosts; *at; at = &(*at)->next) {
+		bool idle = (*at)->running == 0 && !(*at)->waiting;
+		if (idle && (!oldest || (*at)->used_at < (*oldest)->used_at))
+			oldest = at;
+	}
+	if (downstream->hosts_count < DOWNSTREAM_HOSTS_MAX || !oldest)
+		return;
+	struct host *gone = *oldest;
+	*oldest = gone->next;
+	downstream->hosts_count--;
+	free(gone);
+}
+
+static struct host *host_get(struct downstream *downstream, const struct egress_target *target)
+{
+	int64_t now_ms = clock_boot_ms();
+	struct host *host = downstream->hosts;
+	while (host &&
+	       (host->target.port != target->port || strcmp(host->target.host, target->host) != 0))
+		host = host->next;
+	if (!host) {
+		hosts_trim(downstream);
+		host = hf_alloc(sizeof *host);
+		*host = (struct host){ .next = downstream->hosts, .target = *target };
+		host->waiting_end = &host->waiting;
+		retry_budget_init(&host->budget, now_ms);
+		downstream->hosts = host;
+		downstream->hosts_count++;
+	}
+	host->used_at = now_ms;
+	return host;
+}
+
+static bool has_turn(const struct host *host, const struct downstream_call *call)
+{
+	return host->running < DOWNSTREAM_CALLS_PER_HOST_MAX &&
+	       (!call->repeat || host->repeats < DOWNSTREAM_REPEATS_PER_HOST_MAX);
+}
+
+static void leave_list(struct downstream_call *call)
+{
+	struct host *host = call->host;
+	struct downstream_call **at = &host->waiting;
+	while (*at != call)
+		at = &(*at)->behind;
+	*at = call->behind;
+	if (host->waiting_end == &call->behind)
+		host->waiting_end = at;
+	call->behind = nullptr;
+}
+
+static void call_run(struct downstream_call *call)
+{
+	int64_t left = call->give_up_at - clock_boot_ms();
+	int64_t timeout_ms = left > 0 ? left : 1;
+	int64_t connect_ms =
+	    timeout_ms < DOWNSTREAM_CONNECT_MS_MAX ? timeout_ms : DOWNSTREAM_CONNECT_MS_MAX;
+	curl_easy_setopt(call->easy, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+	curl_easy_setopt(call->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)connect_ms);
+	call->state = CALL_RUNNING;
+	call->host->running++;
+	call->host->repeats += call->repeat;
+	call_timer(call, call->slow_ms);
+	hf_assert(curl_multi_add_handle(call->downstream->multi, call->easy) == CURLM_OK);
+}
+
+/* In order, but a first request may pass repeats that are not let through. */
+static void give_turns(struct host *host)
+{
+	for (struct downstream_call *call = host->waiting, *behind; call; call = behind) {
+		behind = call->behind;
+		if (!has_turn(host, call))
+			continue;
+		leave_list(call);
+		call_run(call);
+	}
+}
+
+/* --- the end of a call --------------------------------------------------------------------------
+ */
+
+static bool call_free(struct downstream_call *call)
+{
+	bool sent = call->sent;
+	struct host *host = call->host;
+	struct downstream *downstream = call->downstream;
+	ev_timer_stop(downstream->loop, &call->timer);
+	if (call->state == CALL_WAITING)
+		leave_list(call);
+	if (call->state == CALL_RUNNING) {
+		curl_multi_remove_handle(downstream->multi, call->easy);
+		host->running--;
+		host->repeats -= call->repeat;
+	}
+	curl_easy_cleanup(call->easy);
+	curl_url_cleanup(call->url);
+	curl_slist_free_all(call->headers);
+	*(call->prev ? &call->prev->next : &downstream->calls) = call->next;
+	if (call->next)
+		call->next->prev = call->prev;
+	buf_deinit(&call->body);
+	free(call);
+	if (host && !downstream->closing)
+		give_turns(host);
+	return sent;
 }
 
 static enum downstream_fate fate_of(const struct downstream_call *call, CURLcode code, long status)
@@ -73,9 +225,34 @@ static enum downstream_fate fate_of(const struct downstream_call *call, CURLcode
 		return DOWNSTREAM_WITHHELD;
 	if (code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL)
 		return DOWNSTREAM_BAD_URL;
+	if (call->denied[0] && !call->tried)
+		return DOWNSTREAM_DENIED;
 	if (!call->sent)
 		return DOWNSTREAM_NOT_SENT;
-	return call->too_large && status ? DOWNSTREAM_TOO_LARGE : DOWNSTREAM_NO_ANSWER;
+	bool unreadable = status && !call->slow && (call->too_large || call->coded);
+	return unreadable && code == CURLE_WRITE_ERROR ? DOWNSTREAM_UNREADABLE
+						       : DOWNSTREAM_NO_ANSWER;
+}
+
+static void explain(struct downstream_call *call, enum downstream_fate fate, CURLcode code)
+{
+	char text[REASON_LEN_MAX];
+	if (fate == DOWNSTREAM_WITHHELD) {
+		set_text(call, "held back right before it was sent");
+	} else if (fate == DOWNSTREAM_DENIED) {
+		snprintf(text, sizeof text,
+			 "address not allowed: %s is not public and not in allow_addresses",
+			 call->denied);
+		set_text(call, text);
+	} else if (fate == DOWNSTREAM_UNREADABLE) {
+		set_text(call, call->too_large ? "the answer is too large"
+					       : "the answer is coded (compressed), though no "
+						 "coding was asked for");
+	} else if (fate == DOWNSTREAM_NO_ANSWER && call->slow) {
+		set_text(call, "too slow: the bytes came or went by drips");
+	} else if (fate != DOWNSTREAM_ANSWERED) {
+		set_text(call, call->error[0] ? call->error : curl_easy_strerror(code));
+	}
 }
 
 static void finish(struct downstream_call *call, CURLcode code)
@@ -86,16 +263,68 @@ static void finish(struct downstream_call *call, CURLcode code)
 					    .status = (int)status,
 					    .body = buf_slice(&call->body),
 					    .retry_after_ms = call->retry_after_ms };
-	if (answer.fate == DOWNSTREAM_WITHHELD)
-		set_text(call, "the local lease is about to end");
-	else if (answer.fate == DOWNSTREAM_TOO_LARGE)
-		set_text(call, "the answer is too large");
-	else if (answer.fate != DOWNSTREAM_ANSWERED)
-		set_text(call, call->error[0] ? call->error : curl_easy_strerror(code));
+	explain(call, answer.fate, code);
 	answer.reason = call->reason;
 	call->done(call->ctx, &answer);
 	call_free(call);
 }
+
+/* Ends without a word on the wire, once the loop is there. */
+static void settle(struct downstream_call *call, enum downstream_fate fate, const char *text)
+{
+	call->state = CALL_SETTLED;
+	call->fate = fate;
+	call->host = nullptr; /* which may be forgotten now */
+	set_text(call, text);
+	call_timer(call, 0);
+}
+
+static void tell_settled(struct downstream_call *call)
+{
+	call->done(call->ctx,
+		   &(struct downstream_answer){ .fate = call->fate,
+						.reason = call->reason,
+						.retry_after_ms = call->retry_after_ms });
+	call_free(call);
+}
+
+/* What curl's own low-speed limit cannot tell apart: that an answer lets wait is no drip. */
+static void look_for_drips(struct downstream_call *call)
+{
+	curl_off_t up = 0, down = 0;
+	curl_easy_getinfo(call->easy, CURLINFO_SIZE_UPLOAD_T, &up);
+	curl_easy_getinfo(call->easy, CURLINFO_SIZE_DOWNLOAD_T, &down);
+	int64_t passed = (int64_t)up + (int64_t)down + (int64_t)call->header_bytes;
+	bool watched = call->sent && (call->answering || (size_t)up < call->body_len);
+	bool slow = watched && call->watched && passed - call->passed < DOWNSTREAM_SLOW_BYTES;
+	call->watched = watched;
+	call->passed = passed;
+	call->slow = slow;
+	if (slow)
+		finish(call, CURLE_OPERATION_TIMEDOUT);
+	else
+		call_timer(call, call->slow_ms);
+}
+
+static void on_call_time(struct ev_loop *, ev_timer *timer, int)
+{
+	struct downstream_call *call = container_of(timer, struct downstream_call, timer);
+	switch (call->state) {
+	case CALL_WAITING:
+		leave_list(call);
+		settle(call, DOWNSTREAM_NOT_SENT, "no turn in time: its host has its most calls");
+		break;
+	case CALL_RUNNING:
+		look_for_drips(call);
+		break;
+	case CALL_SETTLED:
+		tell_settled(call);
+		break;
+	}
+}
+
+/* --- libev and curl -----------------------------------------------------------------------------
+ */
 
 static void reap(struct downstream *downstream)
 {
@@ -165,9 +394,24 @@ static int on_socket(CURL *, curl_socket_t fd, int what, void *ctx, void *socket
 	return 0;
 }
 
-/* Tool processes must not inherit the connection. */
-static curl_socket_t on_open(void *, curlsocktype, struct curl_sockaddr *address)
+/* --- what curl calls back for -------------------------------------------------------------------
+ */
+
+/* The address is the one that will be connected to, whatever names and numbers led to it. Tool
+ * processes must not inherit the connection. */
+static curl_socket_t on_open(void *ctx, curlsocktype, struct curl_sockaddr *address)
 {
+	struct downstream_call *call = ctx;
+	const struct sockaddr *to = &address->addr;
+	if (!egress_address_allowed(call->downstream->egress, &call->target, to)) {
+		const void *bytes = &((const struct sockaddr_in *)(const void *)to)->sin_addr;
+		if (to->sa_family == AF_INET6)
+			bytes = &((const struct sockaddr_in6 *)(const void *)to)->sin6_addr;
+		if (!inet_ntop(to->sa_family, bytes, call->denied, sizeof call->denied))
+			strcpy(call->denied, "?");
+		return CURL_SOCKET_BAD;
+	}
+	call->tried = true;
 	return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
@@ -190,6 +434,33 @@ static bool has_name(struct slice line, const char *name, struct slice *value)
 	return true;
 }
 
+static bool is_coding(struct slice value, const char *none)
+{
+	while (value.len > 0 && strchr(" \t\r\n", value.data[value.len - 1]))
+		value.len--;
+	while (value.len > 0 && (*value.data == ' ' || *value.data == '\t')) {
+		value.data++;
+		value.len--;
+	}
+	return value.len > 0 &&
+	       (value.len != strlen(none) || strncasecmp(value.data, none, value.len) != 0);
+}
+
+/* Each answer begins anew: an interim one (100) may stand before the real one. */
+static void begin_answer(struct downstream_call *call, struct slice line)
+{
+	call->retry_after_ms = -1;
+	call->coded = false;
+	const char *space = memchr(line.data, ' ', line.len);
+	while (line.len > 0 && (line.data[line.len - 1] == '\n' || line.data[line.len - 1] == '\r'))
+		line.len--;
+	hf_cleanup(buf) struct buf text = {};
+	if (space && space < line.data + line.len)
+		buf_add(&text, space + 1, (size_t)(line.data + line.len - space - 1));
+	set_text(call, text.data ? text.data : "");
+	call->answering = call->reason[0] != '1';
+}
+
 static size_t on_header(char *data, size_t, size_t len, void *ctx)
 {
 	struct downstream_call *call = ctx;
@@ -200,30 +471,31 @@ static size_t on_header(char *data, size_t, size_t len, void *ctx)
 		return 0;
 	}
 	if (len > 5 && memcmp(data, "HTTP/", 5) == 0) {
-		/* Each answer begins anew: an interim one (100) may stand before the real one. */
-		call->retry_after_ms = -1;
-		const char *space = memchr(data, ' ', len);
-		while (line.len > 0 &&
-		       (line.data[line.len - 1] == '\n' || line.data[line.len - 1] == '\r'))
-			line.len--;
-		hf_cleanup(buf) struct buf text = {};
-		if (space && space < line.data + line.len)
-			buf_add(&text, space + 1, (size_t)(line.data + line.len - space - 1));
-		set_text(call, text.data ? text.data : "");
+		begin_answer(call, line);
 	} else if (has_name(line, "retry-after", &value)) {
 		if (!retry_after_parse(value, time(nullptr), &call->retry_after_ms))
 			call->retry_after_ms = -1;
+	} else if (has_name(line, "content-encoding", &value)) {
+		call->coded = call->coded || is_coding(value, "identity");
+	} else if (has_name(line, "transfer-encoding", &value)) {
+		/* curl undoes these unasked. */
+		call->coded = call->coded || is_coding(value, "chunked");
 	}
 	return len;
 }
 
+/* What comes here has no transfer coding any more, so the bound counts what is kept. */
 static size_t on_body(char *data, size_t, size_t len, void *ctx)
 {
 	struct downstream_call *call = ctx;
-	buf_add(&call->body, data, len);
+	if (!call->coded)
+		buf_add(&call->body, data, len);
 	call->too_large = call->body.overflow;
-	return call->body.overflow ? 0 : len;
+	return call->coded || call->too_large ? 0 : len;
 }
+
+/* --- start --------------------------------------------------------------------------------------
+ */
 
 struct downstream *downstream_open(struct ev_loop *loop)
 {
@@ -247,11 +519,25 @@ void downstream_close(struct downstream *downstream)
 {
 	if (!downstream)
 		return;
+	downstream->closing = true;
 	while (downstream->calls)
 		call_free(downstream->calls);
+	for (struct host *host = downstream->hosts, *next; host; host = next) {
+		next = host->next;
+		free(host);
+	}
 	curl_multi_cleanup(downstream->multi);
 	ev_timer_stop(downstream->loop, &downstream->timer);
+	egress_free(downstream->egress);
 	free(downstream);
+}
+
+enum hf_code downstream_guard(struct downstream *downstream, const char *hosts,
+			      const char *addresses, struct slice conf, struct hf_err *err)
+{
+	if (downstream->egress)
+		return HF_OK;
+	return egress_open(hosts, addresses, conf, &downstream->egress, err);
 }
 
 static void set_method(CURL *easy, const struct downstream_request *request)
@@ -285,6 +571,8 @@ static void set_headers(struct downstream_call *call, const char *const *headers
 	call->headers = curl_slist_append(nullptr, "Expect:");
 	if (!header_given(headers, "content-type"))
 		call->headers = curl_slist_append(call->headers, "Content-Type:");
+	if (!header_given(headers, "accept-encoding"))
+		call->headers = curl_slist_append(call->headers, "Accept-Encoding: identity");
 	if (!header_given(headers, "user-agent"))
 		call->headers = curl_slist_append(call->headers, "User-Agent: holdfast");
 	for (; *headers; headers++)
@@ -293,34 +581,72 @@ static void set_headers(struct downstream_call *call, const char *const *headers
 	curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, call->headers);
 }
 
-static void set_options(struct downstream_call *call, const struct downstream_request *request)
+static void set_options(struct downstream_call *call)
 {
 	CURL *easy = call->easy;
-	int64_t connect_ms = request->timeout_ms < DOWNSTREAM_CONNECT_MS_MAX
-				 ? request->timeout_ms
-				 : DOWNSTREAM_CONNECT_MS_MAX;
 	curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
-	curl_easy_setopt(easy, CURLOPT_URL, request->url);
+	curl_easy_setopt(easy, CURLOPT_CURLU, call->url);
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+	curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
+	curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
 	curl_easy_setopt(easy, CURLOPT_PROXY, "");
+	curl_easy_setopt(easy, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	/* Else a call that ends while its name is looked up waits for the resolver's thread. */
+	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
 	/* On a reused connection that turns out to be closed curl sends again without asking, which
 	 * is a second send of an un-keyed request. */
 	curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
 	curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L);
 	curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
-	curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)request->timeout_ms);
-	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)connect_ms);
 	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->error);
 	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
+	curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, call);
 	curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_connected);
 	curl_easy_setopt(easy, CURLOPT_PREREQDATA, call);
 	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
 	curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
 	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
+}
+
+/* Finds the host, or settles a call that may not go there. */
+static void find_host(struct downstream_call *call, const char *url)
+{
+	struct hf_err err = {};
+	char text[REASON_LEN_MAX + EGRESS_HOST_LEN_MAX];
+	const struct egress *egress = call->downstream->egress;
+	if (egress_url(url, &call->url, &call->target, &err) != HF_OK) {
+		settle(call, DOWNSTREAM_BAD_URL, err.text);
+		return;
+	}
+	if (!egress || !egress_host_allowed(egress, &call->target)) {
+		snprintf(text, sizeof text, "host not allowed: %s, port %d (allow_hosts)",
+			 call->target.host, call->target.port);
+		settle(call, DOWNSTREAM_DENIED, text);
+		return;
+	}
+	call->host = host_get(call->downstream, &call->target);
+	int64_t wait_ms = 0;
+	if (call->repeat)
+		wait_ms = retry_budget_take(&call->host->budget, clock_boot_ms());
+	else
+		retry_budget_earn(&call->host->budget);
+	if (wait_ms > 0) {
+		settle(call, DOWNSTREAM_NO_BUDGET,
+		       "waits: its host has had its share of repeats for now");
+		call->retry_after_ms = wait_ms;
+	}
+}
+
+static void join_list(struct downstream_call *call, int64_t timeout_ms)
+{
+	*call->host->waiting_end = call;
+	call->host->waiting_end = &call->behind;
+	call_timer(call, timeout_ms);
+	give_turns(call->host);
 }
 
 struct downstream_call *
@@ -333,7 +659,12 @@ downstream_start(struct downstream *downstream, const struct downstream_request 
 					  .next = downstream->calls,
 					  .easy = curl_easy_init(),
 					  .body.max = DOWNSTREAM_ANSWER_BYTES_MAX,
+					  .body_len = request->body.len,
+					  .give_up_at = clock_boot_ms() + request->timeout_ms,
+					  .slow_ms = request->slow_ms ? request->slow_ms
+								      : DOWNSTREAM_SLOW_MS,
 					  .retry_after_ms = -1,
+					  .repeat = request->repeat,
 					  .may_send = request->may_send,
 					  .done = done,
 					  .ctx = ctx };
@@ -341,10 +672,14 @@ downstream_start(struct downstream *downstream, const struct downstream_request 
 	if (call->next)
 		call->next->prev = call;
 	downstream->calls = call;
-	set_options(call, request);
+	ev_init(&call->timer, on_call_time);
+	find_host(call, request->url);
+	if (call->state == CALL_SETTLED)
+		return call;
+	set_options(call);
 	set_method(call->easy, request);
 	set_headers(call, request->headers);
-	hf_assert(curl_multi_add_handle(downstream->multi, call->easy) == CURLM_OK);
+	join_list(call, request->timeout_ms);
 	return call;
 }
 

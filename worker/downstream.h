@@ -1,23 +1,37 @@
 /* downstream.h - HTTP requests to the systems behind the tools: libcurl's multi interface on libev.
  * One call is one request on the wire, at most: a fresh connection each, no redirect followed, no
- * proxy or credential taken from the environment, nothing sent again by itself. What came of it is
- * told apart as far as a sender can know (design §4, effect classes). */
+ * proxy or credential taken from the environment, nothing sent again by itself. Only hosts and
+ * addresses that egress.h allows are talked to; each host gets a bounded number of requests at a
+ * time, and of repeats. What came of a call is told apart as far as a sender can know (design §4,
+ * effect classes). */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/err.h"
 #include "runtime/slice.h"
 
 struct downstream;
 struct downstream_call;
 struct ev_loop;
 
-constexpr size_t DOWNSTREAM_ANSWER_BYTES_MAX = 4 << 20;
+constexpr size_t DOWNSTREAM_ANSWER_BYTES_MAX = 4 << 20; /* of a body, all codings undone */
 constexpr size_t DOWNSTREAM_HEADER_BYTES_MAX = 256 << 10;
 constexpr int64_t DOWNSTREAM_CONNECT_MS_MAX = 10'000;
+/* While a request is on its way out, and from the first line of its answer to the end, so many
+ * bytes must pass in each such time. How long the answer may let wait is timeout_ms's to say. */
+constexpr int64_t DOWNSTREAM_SLOW_MS = 30'000;
+constexpr int64_t DOWNSTREAM_SLOW_BYTES = 1'024;
+constexpr int DOWNSTREAM_CALLS_PER_HOST_MAX = 64;   /* at a time; the rest wait for their turn */
+constexpr int DOWNSTREAM_REPEATS_PER_HOST_MAX = 16; /* of them */
+constexpr size_t DOWNSTREAM_HOSTS_MAX = 256;        /* remembered while nothing is asked of them */
 
 struct downstream *downstream_open(struct ev_loop *loop);
+/* Whom it may talk to, as egress_open takes it; until then nobody. The first success stands, later
+ * calls do nothing. */
+enum hf_code downstream_guard(struct downstream *downstream, const char *hosts,
+			      const char *addresses, struct slice conf, struct hf_err *err);
 /* Aborts what is left; `done` of it is not called. Takes nullptr. */
 void downstream_close(struct downstream *downstream);
 
@@ -26,20 +40,25 @@ struct downstream_request {
 	const char *const *headers; /* "Name: value", nullptr-terminated */
 	struct slice body;          /* borrowed until `done` or downstream_cancel */
 	bool has_body;
+	bool repeat;        /* counts against the host's budget of repeats, see retry.h */
 	int64_t timeout_ms; /* from now to the end of the answer */
+	int64_t slow_ms;    /* 0: DOWNSTREAM_SLOW_MS */
 	/* Asked once, connected and after the TLS handshake, right before the first byte leaves. */
 	bool (*may_send)(void *ctx);
 };
 
 enum downstream_fate {
-	DOWNSTREAM_NOT_SENT,  /* no byte of the request left: refused, DNS, TLS, time-out on the way
-			       */
+	/* No byte of the request left: refused, DNS, TLS, time-out on the way. */
+	DOWNSTREAM_NOT_SENT,
+	DOWNSTREAM_NO_BUDGET, /* as above: the host had its share of repeats; retry_after_ms */
+	DOWNSTREAM_WITHHELD,  /* as above: may_send said no */
 	DOWNSTREAM_BAD_URL,   /* nor ever will: no http or https URL */
-	DOWNSTREAM_WITHHELD,  /* may_send said no; no byte left either */
+	DOWNSTREAM_DENIED,    /* nor ever will: host or address is not allowed */
 	DOWNSTREAM_NO_ANSWER, /* it may have left, and no whole answer came */
-	DOWNSTREAM_TOO_LARGE, /* answered with `status`; the rest is over the bound and was dropped
-			       */
-	DOWNSTREAM_ANSWERED,  /* status, reason and body are whole */
+	/* Answered with `status`, but the rest is over the bound, or coded (gzip) although the
+	 * request asked for no coding, and was dropped. */
+	DOWNSTREAM_UNREADABLE,
+	DOWNSTREAM_ANSWERED, /* status, reason and body are whole */
 };
 
 struct downstream_answer {

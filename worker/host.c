@@ -27,16 +27,12 @@
 #include "runtime/log.h"
 #include "worker/rundir.h"
 #include "worker/spawn.h"
-#include "worker/text.h"
+#include "worker/tail.h"
 
 constexpr size_t READ_BYTES = 64 << 10;       /* of one read */
 constexpr size_t BUFFER_KEPT_BYTES = 1 << 20; /* a larger input buffer is freed when empty */
-constexpr size_t LOG_READ_BYTES = 16 << 10;
-constexpr int LOG_READS_MAX = 16;    /* of one drain */
-constexpr double LOG_PAUSE_S = 0.01; /* between two reads of a talkative tool */
-constexpr double SWEEP_S = 0.005;    /* between two looks at what is ending */
+constexpr double SWEEP_S = 0.005;             /* between two looks at what is ending */
 constexpr int64_t SWEEP_WARN_MS = 5'000;
-static const char white_space[] = " \t\r\n";
 constexpr int64_t CLOSE_MS = 2'000; /* host_pool_close waits so long */
 
 struct host {
@@ -47,18 +43,19 @@ struct host {
 	char **argv, **env_names;
 
 	pid_t pid;
-	int socket, log_pipe; /* -1: closed */
-	char *place;          /* working directory */
-	ev_io readable, writable, log_readable;
-	ev_timer log_pause, idle_timer;
+	int socket;          /* -1: closed */
+	char *place;         /* working directory, or where plain mode has it */
+	struct plain *plain; /* nullptr: frames mode */
+	ev_io readable, writable;
+	ev_timer idle_timer;
+	struct tail log;
 	ev_child child;
 	bool ready, closed, exited, ending, gone, garbage;
 	int status, tasks;
 	int64_t ending_ms; /* since when */
 	struct hf_err fault;
-	struct buf in, out, log;
+	struct buf in, out;
 	size_t in_at; /* bytes of `in` that were taken */
-	size_t log_bytes;
 	char exit_text[64];
 
 	void (*on_change)(void *ctx); /* nullptr: idle, or without a user */
@@ -92,12 +89,17 @@ static void tell_user(struct host *host)
 /* Only what is named here: a tool never inherits this process's environment. */
 static char **make_environment(const struct host *host)
 {
-	size_t room = 8 + spawn_count(host->env_names);
+	const char *home = host->plain ? plain_folder(host->plain) : host->place;
+	char **vars = host->plain ? plain_vars(host->plain) : nullptr;
+	size_t room = 8 + spawn_count(host->env_names) + spawn_count(vars);
 	char **env = hf_alloc(room * sizeof *env);
 	size_t count = 0;
-	env[count++] = hf_format("PATH=%s", SPAWN_PATH);
-	env[count++] = hf_format("HOME=%s", host->place);
-	env[count++] = hf_format("TMPDIR=%s", host->place);
+	env[count++] = host->plain ? spawn_path_with_self() : hf_format("PATH=%s", SPAWN_PATH);
+	env[count++] = hf_format("HOME=%s", home);
+	env[count++] = hf_format("TMPDIR=%s", home);
+	for (size_t i = 0; vars && vars[i]; i++)
+		env[count++] = vars[i];
+	free(vars);
 	env[count++] = hf_strdup("LANG=C.UTF-8");
 	env[count++] = hf_format("HOLDFAST_TOOL_DIR=%s", host->folder);
 	env[count++] = hf_format("%s=%s", rundir_variable, rundir_path(host->pool->rundir));
@@ -117,13 +119,11 @@ static void close_pipes(struct host *host)
 	struct ev_loop *loop = host->pool->loop;
 	ev_io_stop(loop, &host->readable);
 	ev_io_stop(loop, &host->writable);
-	ev_io_stop(loop, &host->log_readable);
-	ev_timer_stop(loop, &host->log_pause);
+	tail_stop(&host->log);
+	host->plain = plain_free(host->plain);
 	if (host->socket >= 0)
 		close(host->socket);
-	if (host->log_pipe >= 0)
-		close(host->log_pipe);
-	host->socket = host->log_pipe = -1;
+	host->socket = -1;
 }
 
 static void host_free(struct host *host)
@@ -144,7 +144,7 @@ static void host_free(struct host *host)
 	spawn_free(host->env_names);
 	buf_deinit(&host->in);
 	buf_deinit(&host->out);
-	buf_deinit(&host->log);
+	tail_deinit(&host->log);
 	free(host);
 }
 
@@ -263,60 +263,9 @@ static void on_child(struct ev_loop *loop, ev_child *child, int)
 	tell_user(host);
 }
 
-/* --- the log ---------------------------------------------------------------------------------- */
-
-/* Reads once and keeps the tail; false when there is nothing more for now. */
-static bool log_read(struct host *host)
-{
-	if (host->log_pipe < 0)
-		return false;
-	void *room = buf_reserve(&host->log, LOG_READ_BYTES);
-	hf_assert(room);
-	ssize_t got = read(host->log_pipe, room, LOG_READ_BYTES);
-	if (got < 0)
-		return false;
-	if (got == 0) {
-		ev_io_stop(host->pool->loop, &host->log_readable);
-		return false;
-	}
-	buf_grew(&host->log, (size_t)got);
-	host->log_bytes += (size_t)got;
-	if (host->log.len > HOST_LOG_BYTES)
-		buf_consume(&host->log, host->log.len - HOST_LOG_BYTES);
-	return true;
-}
-
-static void on_log_readable(struct ev_loop *loop, ev_io *io, int)
-{
-	struct host *host = container_of(io, struct host, log_readable);
-	log_read(host);
-	/* A flood is slowed down by a full pipe, and never costs more than this. */
-	if (host->log_bytes > HOST_LOG_FREE_BYTES && ev_is_active(io)) {
-		ev_io_stop(loop, io);
-		ev_timer_set(&host->log_pause, LOG_PAUSE_S, 0.);
-		ev_timer_start(loop, &host->log_pause);
-	}
-}
-
-static void on_log_pause(struct ev_loop *loop, ev_timer *timer, int)
-{
-	struct host *host = container_of(timer, struct host, log_pause);
-	ev_io_start(loop, &host->log_readable);
-}
-
 void host_log(struct host *host, struct buf *text)
 {
-	for (int i = 0; i < LOG_READS_MAX && log_read(host); i++)
-		continue;
-	struct slice tail = buf_slice(&host->log);
-	/* It may start in the middle of a character. */
-	for (; tail.len && ((unsigned char)*tail.data & 0xc0) == 0x80; tail.data++)
-		tail.len--;
-	for (; tail.len && strchr(white_space, tail.data[tail.len - 1]);)
-		tail.len--;
-	for (; tail.len && strchr(white_space, *tail.data); tail.data++)
-		tail.len--;
-	text_clean(tail, HOST_LOG_BYTES, text);
+	tail_text(&host->log, text);
 }
 
 /* --- frames ----------------------------------------------------------------------------------- */
@@ -352,6 +301,10 @@ void host_send(struct host *host, const struct buf *frame)
 {
 	hf_assert(host->on_change);
 	hf_assert(frame->len > FRAME_HEAD_BYTES);
+	if (host->plain) {
+		plain_send(host->plain, frame);
+		return;
+	}
 	buf_add(&host->out, frame->data, frame->len);
 	send_some(host);
 }
@@ -442,9 +395,23 @@ static void on_readable(struct ev_loop *loop, ev_io *io, int)
 	tell_user(host);
 }
 
+/* Its end of the socket was closed by exec; or a byte came first. */
+static void learn_start(struct host *host)
+{
+	char byte;
+	if (host->exited && !host->closed) {
+		host->closed = true;
+		host->ready = recv(host->socket, &byte, 1, MSG_DONTWAIT) == 0;
+	}
+}
+
 enum host_read host_read(struct host *host, struct frame *frame, struct hf_err *err)
 {
 	hf_assert(host->on_change);
+	if (host->plain) {
+		learn_start(host);
+		return plain_read(host->plain, frame) ? HOST_FRAME : HOST_WAIT;
+	}
 	while (!host->garbage && host->ready) {
 		size_t used;
 		enum frame_next next = frame_next(unread(host), frame, &used, &host->fault);
@@ -473,6 +440,11 @@ enum host_read host_read(struct host *host, struct frame *frame, struct hf_err *
 int host_run(const struct host *host)
 {
 	return host->tasks;
+}
+
+struct plain *host_plain(const struct host *host)
+{
+	return host->plain;
 }
 
 bool host_ready(const struct host *host)
@@ -517,12 +489,12 @@ static void start_watchers(struct host *host)
 	struct ev_loop *loop = host->pool->loop;
 	ev_io_init(&host->readable, on_readable, host->socket, EV_READ);
 	ev_io_init(&host->writable, on_writable, host->socket, EV_WRITE);
-	ev_io_init(&host->log_readable, on_log_readable, host->log_pipe, EV_READ);
-	ev_timer_init(&host->log_pause, on_log_pause, LOG_PAUSE_S, 0.);
 	ev_timer_init(&host->idle_timer, on_idle_timer, (double)HOST_IDLE_MS / 1000., 0.);
 	ev_child_init(&host->child, on_child, host->pid, 0);
-	ev_io_start(loop, &host->readable);
-	ev_io_start(loop, &host->log_readable);
+	if (host->plain)
+		plain_start(host->plain);
+	else
+		ev_io_start(loop, &host->readable);
 	ev_child_start(loop, &host->child);
 }
 
@@ -547,22 +519,46 @@ static enum hf_code open_pipes(int frames[static 2], int log[static 2], struct h
 	return HF_OK;
 }
 
-static enum hf_code start_process(struct host *host, struct hf_err *err)
+static void on_plain_change(void *ctx)
+{
+	tell_user(ctx);
+}
+
+static enum hf_code spawn_host(struct host *host, int frames, int log, struct hf_err *err)
+{
+	struct spawn spawn = { .program = host->program,
+			       .argv = host->argv,
+			       .envp = make_environment(host),
+			       .folder = host->place,
+			       .frames = frames,
+			       .log = log };
+	if (host->plain) {
+		spawn.plain = true;
+		spawn.folder = plain_folder(host->plain);
+		spawn.input = plain_stdin(host->plain);
+		spawn.output = plain_stdout(host->plain);
+	}
+	enum hf_code code = spawn_process(&spawn, &host->pid, err);
+	spawn_free(spawn.envp);
+	return code;
+}
+
+static enum hf_code start_process(struct host *host, const struct plain_spec *plain,
+				  struct hf_err *err)
 {
 	int frames[2] = { -1, -1 }, log[2] = { -1, -1 };
+	struct host_pool *pool = host->pool;
 	enum hf_code code = open_pipes(frames, log, err);
 	if (code == HF_OK)
-		code = rundir_add(host->pool->rundir, ++host->pool->number, &host->place, err);
-	if (code == HF_OK) {
-		char **env = make_environment(host);
-		struct spawn spawn = { host->program, host->argv, env,
-				       host->place,   frames[1],  log[1] };
-		code = spawn_process(&spawn, &host->pid, err);
-		spawn_free(env);
-	}
+		code = rundir_add(pool->rundir, ++pool->number, &host->place, err);
+	if (code == HF_OK && plain)
+		code = plain_new(pool->loop, host->place, plain, on_plain_change, host,
+				 &host->plain, err);
+	if (code == HF_OK)
+		code = spawn_host(host, frames[1], log[1], err);
 	if (code == HF_OK) {
 		host->socket = frames[0];
-		host->log_pipe = log[0];
+		tail_start(&host->log, pool->loop, log[0]);
 		frames[0] = log[0] = -1;
 	} else if (host->place) {
 		rundir_remove(host->place);
@@ -590,12 +586,12 @@ static enum hf_code host_start(struct host_pool *pool, const struct host_spec *s
 		.argv = spawn_resolve(folder, spec->command),
 		.env_names = spawn_copy(spec->env),
 		.socket = -1,
-		.log_pipe = -1,
+		.log = { .fd = -1 },
 	};
 	pool->hosts = host;
 	enum hf_code code = spawn_find(host->argv[0], &host->program, err);
 	if (code == HF_OK)
-		code = start_process(host, err);
+		code = start_process(host, spec->plain, err);
 	if (code != HF_OK) {
 		host_free(host);
 		return code;
@@ -652,16 +648,16 @@ enum hf_code host_take(struct host_pool *pool, const struct host_spec *spec,
 	hf_assert(on_change);
 	hf_assert(spec->command && spec->command[0]);
 	size_t idle = 0;
-	struct host *host = find_idle(pool, spec, &idle);
+	struct host *host = spec->plain ? nullptr : find_idle(pool, spec, &idle);
 	if (!host)
 		hf_try(host_start(pool, spec, &host, err));
 	ev_timer_stop(pool->loop, &host->idle_timer);
 	host->on_change = on_change;
 	host->ctx = ctx;
 	host->tasks++;
-	host->log_bytes = 0;
 	if (host->tasks > 1)
-		buf_clear(&host->log);
+		tail_clear(&host->log);
+	host->log.bytes = 0;
 	*out = host;
 	return HF_OK;
 }
@@ -677,7 +673,8 @@ static void wait_idle(struct host *host)
 /* The replacement of a used-up process, ready before it is asked for. */
 static void start_ahead(const struct host *old)
 {
-	struct host_spec spec = { old->tool, old->version, old->folder, old->argv, old->env_names };
+	struct host_spec spec = { old->tool, old->version,   old->folder,
+				  old->argv, old->env_names, nullptr };
 	struct host *host;
 	struct hf_err err;
 	if (host_start(old->pool, &spec, &host, &err) == HF_OK)
@@ -695,9 +692,10 @@ void host_put(struct host *host)
 		host_free(host);
 		return;
 	}
-	struct host_spec spec = { host->tool, host->version, host->folder, host->argv,
-				  host->env_names };
-	bool sound = !host->ending && host->ready && is_quiet(host) && rundir_clear(host->place);
+	struct host_spec spec = { host->tool, host->version,   host->folder,
+				  host->argv, host->env_names, nullptr };
+	bool sound = !host->plain && !host->ending && host->ready && is_quiet(host) &&
+		     rundir_clear(host->place);
 	/* Counted with itself: it has no user by now. */
 	size_t idle = 0;
 	if (sound)

@@ -16,18 +16,17 @@
 #include "runtime/err.h"
 #include "runtime/slice.h"
 #include "worker/frame.h"
+#include "worker/plain.h"
 
 struct ev_loop;
 struct host;
 struct host_pool;
 
-constexpr int HOST_TASKS_MAX = 100;             /* runs of one process */
-constexpr size_t HOST_IDLE_MAX = 4;             /* waiting processes of one version and command */
-constexpr int64_t HOST_IDLE_MS = 120'000;       /* then a waiting process is let go */
-constexpr size_t HOST_COUNT_MAX = 4'096;        /* processes of a pool */
-constexpr size_t HOST_LOG_BYTES = 8 << 10;      /* kept of stdout and stderr: the tail */
-constexpr size_t HOST_LOG_FREE_BYTES = 1 << 20; /* then its output is read slowly */
-constexpr int64_t HOST_FILES_MAX = 256;         /* RLIMIT_NOFILE */
+constexpr int HOST_TASKS_MAX = 100;       /* runs of one process */
+constexpr size_t HOST_IDLE_MAX = 4;       /* waiting processes of one version and command */
+constexpr int64_t HOST_IDLE_MS = 120'000; /* then a waiting process is let go */
+constexpr size_t HOST_COUNT_MAX = 4'096;  /* processes of a pool */
+constexpr int64_t HOST_FILES_MAX = 256;   /* RLIMIT_NOFILE */
 constexpr int64_t HOST_MEMORY_BYTES_MAX = 2LL << 30;   /* RLIMIT_DATA: what it may write to */
 constexpr int64_t HOST_ADDRESS_BYTES_MAX = 64LL << 30; /* RLIMIT_AS: runtimes reserve a lot */
 constexpr int64_t HOST_CPU_S_MAX = 6 * 3'600;          /* RLIMIT_CPU, of the whole process */
@@ -55,6 +54,8 @@ struct host_spec {
 	const char *folder;         /* of the tool's files; "./x" in `command` is relative to it */
 	char *const *command;       /* nullptr-terminated */
 	char *const *env;           /* names of this process's variables to pass; nullable */
+	/* Plain mode: a process for this run alone, which speaks through these; nullable. */
+	const struct plain_spec *plain;
 };
 
 /* A waiting host, or a new process. `on_change` is called from the loop, never from inside a call
@@ -75,7 +76,8 @@ enum host_read {
 	HOST_CLOSED,  /* the peer closed its end and everything was read */
 };
 /* What is not asked for stays in the kernel: a tool is not read faster than its user takes. The
- * host's "ready" is taken by the pool and never comes here. */
+ * host's "ready" is taken by the pool and never comes here. In plain mode the frames are those of
+ * its steps, and it is HOST_FRAME or HOST_WAIT. */
 enum host_read host_read(struct host *host, struct frame *frame, struct hf_err *err);
 
 /* Sends a whole frame (frame_begin … frame_end); before "ready" too, it is held back until then.
@@ -84,7 +86,10 @@ void host_send(struct host *host, const struct buf *frame);
 /* Sent frames have not all left yet: take no further frame until they have. */
 bool host_sending(const struct host *host);
 
-/* It said "ready" once. */
+/* What a process in plain mode has beside this, until it is gone; nullptr in frames mode. */
+struct plain *host_plain(const struct host *host);
+
+/* It said "ready" once; in plain mode: its program was started, known once it has exited. */
 bool host_ready(const struct host *host);
 /* The process has ended with this wait status; its group may still exist. */
 bool host_exited(const struct host *host, int *status);
@@ -92,8 +97,9 @@ bool host_gone(const struct host *host);
 /* "exit 3", "signal 9 (Killed)": lives in the host. */
 const char *host_exit_text(struct host *host);
 
-/* Appends what it last wrote to stdout and stderr in this run, as UTF-8 text without control
- * characters, without white space at the ends. Reads what is there to be read first. */
+/* Appends what it last wrote to stdout and stderr (in plain mode: stderr) in this run, as UTF-8
+ * text without control characters, without white space at the ends. Reads what is there to be read
+ * first. */
 void host_log(struct host *host, struct buf *text);
 
 /* SIGKILL to all of it. on_change comes once it is gone. May be called again. */

@@ -47,7 +47,7 @@ struct phase_kind {
 	 * everything at once and report PHASE_LOST. May be called more than once. */
 	void (*cancel)(void *state, bool lost);
 };
-extern const struct phase_kind phase_http, phase_program, phase_sql;
+extern const struct phase_kind phase_http, phase_program, phase_sql, phase_wait;
 
 /* --- what a running phase may ask ------------------------------------------------------------- */
 
@@ -69,6 +69,8 @@ const struct template_scope *run_scope(const struct run *run);
 struct slice run_states_json(struct run *run);
 /* Attempt of this phase (business attempts and crashes alike), from 1. */
 int run_attempt(const struct run *run);
+/* The database's time, in ms since 1970: as of the claim, and the boot clock since. */
+int64_t run_database_ms(const struct run *run);
 /* ms until the earlier of the phase's time-out and the task's deadline. */
 int64_t run_time_left_ms(const struct run *run);
 /* V4: true while the local lease has more than its margin left. To be asked right before the

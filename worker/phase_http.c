@@ -11,13 +11,17 @@
  *
  *   answer                        pure     keyed                    lookup
  *   not sent                      retry    retry                    retry
+ *   host or address not allowed   failed   failed                   failed
  *   sent, no answer; 5xx, 408     retry    retry, same key, in the  retry: read back first
  *                                          key's window; else
  *                                          unknown
  *   409                           failed   again (in progress)      failed
- *   425, 429                      retry    retry                    retry     (Retry-After is kept)
+ *   425, 429                      retry    retry                    retry
  *   2xx                           done     done                     done
  *   3xx, other 4xx                failed   failed                   failed
+ *
+ * Retry-After is kept, up to an hour, with every retry and 409, and said in the task's message. A
+ * repeat for which its host's budget has nothing left waits and spends no attempt.
  *
  * A 2xx happened, whatever its body: JSON is the state as it is, no body is {}, any other body is
  * {"text": …}. A lookup that reads back takes the answer to that as its state.
@@ -29,7 +33,10 @@
 #include <strings.h>
 
 #include "runtime/base.h"
+#include "runtime/config.h"
 #include "runtime/json.h"
+#include "runtime/log.h"
+#include "runtime/random.h"
 #include "runtime/value.h"
 #include "worker/downstream.h"
 #include "worker/phase.h"
@@ -42,6 +49,8 @@ constexpr size_t HEADERS_MAX = 64;
 constexpr size_t BODY_BYTES_MAX = 64 << 20;
 constexpr size_t STATE_TEXT_LEN_MAX = 64 << 10; /* of {"text": …} */
 constexpr int64_t AGAIN_MS = 1'000;             /* after a 409 without Retry-After */
+constexpr int64_t AGAIN_SPREAD_MS = 500;        /* chance on top, so that waiters drift apart */
+constexpr int64_t UNGUARDED_MS = 5'000;         /* for an operator to mend the settings */
 constexpr int64_t KEY_MARGIN_PERCENT = 5;       /* of the key's window, kept unused */
 
 struct http_phase {
@@ -244,13 +253,24 @@ static void done_with(struct http_phase *phase, const struct downstream_answer *
 					      .answer = answer->reason });
 }
 
+/* "503 Busy (Retry-After: 3600 s)" */
+static void with_retry_after(const struct downstream_answer *answer, struct buf *out)
+{
+	buf_add_text(out, answer->reason);
+	if (answer->retry_after_ms > 0)
+		buf_add_format(out, " (Retry-After: %jd s)",
+			       (intmax_t)(answer->retry_after_ms / 1'000));
+}
+
 static void retry(struct http_phase *phase, const struct downstream_answer *answer, bool maybe_sent)
 {
 	/* Broken off by our own hand before anything left, this is a stop and no attempt. */
 	bool stopped = phase->stopping && !maybe_sent;
+	hf_cleanup(buf) struct buf text = {};
+	with_retry_after(answer, &text);
 	report(phase, &(struct phase_result){
 			  .outcome = stopped ? PHASE_CANCELLED : PHASE_RETRY,
-			  .text = answer->reason,
+			  .text = text.data,
 			  .answer = answer->reason,
 			  .delay_ms = answer->retry_after_ms > 0 ? answer->retry_after_ms : 0,
 			  .maybe_sent = maybe_sent });
@@ -260,8 +280,17 @@ static void again(struct http_phase *phase, const char *text, int64_t delay_ms, 
 {
 	report(phase, &(struct phase_result){ .outcome = PHASE_AGAIN,
 					      .text = text,
-					      .delay_ms = delay_ms,
+					      .delay_ms = delay_ms + random_up_to(AGAIN_SPREAD_MS),
 					      .maybe_sent = maybe_sent });
+}
+
+static void in_progress(struct http_phase *phase, const struct downstream_answer *answer)
+{
+	hf_cleanup(buf) struct buf text = {};
+	buf_add_text(&text, "still in progress downstream: ");
+	with_retry_after(answer, &text);
+	again(phase, text.data, answer->retry_after_ms > 0 ? answer->retry_after_ms : AGAIN_MS,
+	      true);
 }
 
 static void refuse(struct http_phase *phase, const char *text, bool maybe_executed)
@@ -288,8 +317,7 @@ static void request_answered(struct http_phase *phase, const struct downstream_a
 	} else if (status == TOO_EARLY || status == TOO_MANY) {
 		retry(phase, answer, false);
 	} else if (status == CONFLICT && phase->spec->effect == EFFECT_KEYED) {
-		again(phase, "still in progress downstream (409)",
-		      answer->retry_after_ms > 0 ? answer->retry_after_ms : AGAIN_MS, true);
+		in_progress(phase, answer);
 	} else if (status >= 300 && status < 400) {
 		snprintf(text, sizeof text, "redirect refused: %s", answer->reason);
 		refuse(phase, text, effect && status == SEE_OTHER);
@@ -366,16 +394,23 @@ static void on_answer(void *ctx, const struct downstream_answer *answer)
 		else
 			again(phase, answer->reason, AGAIN_MS, false);
 		return;
+	case DOWNSTREAM_NO_BUDGET:
+		if (phase->stopping)
+			report_text(phase, PHASE_CANCELLED, "stopped before it was sent");
+		else
+			again(phase, answer->reason, answer->retry_after_ms, false);
+		return;
 	case DOWNSTREAM_NO_ANSWER:
 		retry(phase, answer, effect);
 		return;
 	case DOWNSTREAM_BAD_URL:
+	case DOWNSTREAM_DENIED:
 		if (phase->asking)
 			read_back_in_vain(phase, answer->reason);
 		else
 			refuse(phase, answer->reason, false);
 		return;
-	case DOWNSTREAM_TOO_LARGE:
+	case DOWNSTREAM_UNREADABLE:
 		if (phase->asking && success)
 			read_back_in_vain(phase, answer->reason);
 		else if (success)
@@ -392,10 +427,43 @@ static void on_answer(void *ctx, const struct downstream_answer *answer)
 		request_answered(phase, answer);
 }
 
+/* The downstream system may have forgotten the key of an earlier request: sending again could make
+ * a second effect. */
+static bool key_is_stale(const struct http_phase *phase)
+{
+	int64_t window = phase->spec->key_ttl_ms * (100 - KEY_MARGIN_PERCENT) / 100;
+	return phase->spec->effect == EFFECT_KEYED && run_sent_age_ms(phase->run) >= 0 &&
+	       run_first_try_age_ms(phase->run) >= window;
+}
+
+/* The key's window is looked at again: the request may have waited for its turn. */
 static bool may_send(void *ctx)
 {
 	struct http_phase *phase = ctx;
-	return !phase->stopping && run_may_send(phase->run);
+	bool stale = has_effect(phase) && key_is_stale(phase);
+	return !phase->stopping && !stale && run_may_send(phase->run);
+}
+
+/* A worker says at its start what is wrong with its settings; this is the last wall. */
+static bool guard(struct http_phase *phase)
+{
+	struct hf_err err = {};
+	const struct worker *worker = run_worker(phase->run);
+	const struct config *config = worker_config(worker);
+	if (downstream_guard(worker_downstream(worker), config->allow_hosts,
+			     config->allow_addresses, worker_conf(worker), &err) == HF_OK)
+		return true;
+	log_error("no request can leave", "error", err.text, nullptr);
+	again(phase, "its worker is not set up to send requests", UNGUARDED_MS, false);
+	return false;
+}
+
+/* Another request of this phase went out before, or may have. What reads back is a question, and
+ * what settles must be asked. */
+static bool is_repeat(const struct http_phase *phase)
+{
+	bool before = run_attempt(phase->run) > 1 || run_sent_age_ms(phase->run) >= 0;
+	return before && !phase->asking && !run_settling(phase->run);
 }
 
 static void send_request(struct http_phase *phase)
@@ -409,6 +477,8 @@ static void send_request(struct http_phase *phase)
 		report_text(phase, PHASE_FAILED, err.text);
 		return;
 	}
+	if (!guard(phase))
+		return;
 	/* Asked in time or not is decided now, before the question leaves. */
 	int64_t age = run_sent_age_ms(phase->run);
 	phase->early = age >= 0 && age <= phase->spec->visible_within_ms;
@@ -420,6 +490,7 @@ static void send_request(struct http_phase *phase)
 		.headers = (const char *const *)phase->headers,
 		.body = buf_slice(&phase->body),
 		.has_body = phase->has_body,
+		.repeat = is_repeat(phase),
 		.timeout_ms = left > 0 ? left : 1,
 		.may_send = may_send,
 	};
@@ -429,15 +500,6 @@ static void send_request(struct http_phase *phase)
 
 /* --- start and cancel ----------------------------------------------------------------------------
  */
-
-/* The downstream system may have forgotten the key of an earlier request: sending again could make
- * a second effect. */
-static bool key_is_stale(const struct http_phase *phase)
-{
-	int64_t window = phase->spec->key_ttl_ms * (100 - KEY_MARGIN_PERCENT) / 100;
-	return phase->spec->effect == EFFECT_KEYED && run_sent_age_ms(phase->run) >= 0 &&
-	       run_first_try_age_ms(phase->run) >= window;
-}
 
 static void on_grace(struct ev_loop *, ev_timer *timer, int)
 {

@@ -7,6 +7,9 @@
  *      ▼                          ▼   ▼
  *    ENDED ◀── host given back ───┘  ENDING ──gone, nothing in flight──▶ ENDED
  *
+ * In plain mode the process gets its arguments on stdin, SERVING serves its steps, and an exit with
+ * 0 goes on to LEAVING ⇄ STORING, which stores what it left, a file at a time, and then ENDED.
+ *
  * Suspended in STARTING (may_send, a free process), SERVING (on_change, time), STORING (done),
  * ENDING (on_change, done). Frames are taken one at a time and none while an answer is on its way,
  * so a run holds one frame of memory in each direction. What did not end by an answer is reported
@@ -20,6 +23,8 @@
 
 #include "runtime/base.h"
 #include "runtime/buf.h"
+#include "runtime/clock.h"
+#include "runtime/json.h"
 #include "runtime/value.h"
 #include "worker/frame.h"
 #include "worker/host.h"
@@ -36,7 +41,7 @@ constexpr size_t MEDIA_TYPE_LEN_MAX = 127;
 constexpr int EXIT_RETRY = 75;     /* EX_TEMPFAIL */
 constexpr int EXIT_NO_START = 126; /* and 127: of this machine, not of this call */
 
-enum step { STEP_STARTING, STEP_SERVING, STEP_STORING, STEP_ENDING };
+enum step { STEP_STARTING, STEP_SERVING, STEP_STORING, STEP_LEAVING, STEP_ENDING };
 enum next { NEXT_WAIT, NEXT_STEP, NEXT_REPORT };
 
 struct program {
@@ -46,7 +51,8 @@ struct program {
 	ev_timer limit; /* the attempt's time */
 	enum step step;
 	bool stepping; /* program_step is on the stack */
-	bool keyed, run_sent;
+	bool keyed, run_sent, plain;
+	bool leaving;                  /* its result is in `state`; artifacts are stored */
 	bool names_run;                /* the tool's last frame said which run it is about */
 	bool cancelled, lost, overdue; /* wishes; overdue: the grace of a cancel is over */
 	bool timed_out, closed;
@@ -278,6 +284,12 @@ static void send_value(struct program *program, struct slice value)
 
 static void garbage(struct program *program, const char *what)
 {
+	/* Of one step, whoever it is. */
+	if (program->plain) {
+		if (host_plain(program->host))
+			plain_refuse(host_plain(program->host));
+		return;
+	}
 	program_fail(program, PHASE_CRASHED, "broke the frame protocol: %s", what);
 }
 
@@ -429,15 +441,9 @@ static bool is_of_this_run(struct program *program, const struct frame *frame)
 	return false;
 }
 
-/* True: answered. */
-static bool serve(struct program *program, const struct frame *frame)
+/* What a step may say too. */
+static void serve_side(struct program *program, const struct frame *frame)
 {
-	if (!is_of_this_run(program, frame))
-		return false;
-	if (slice_is(frame->type, "result"))
-		return serve_result(program, frame);
-	if (slice_is(frame->type, "error"))
-		return serve_error(program, frame);
 	if (slice_is(frame->type, "checkpoint"))
 		serve_checkpoint(program, frame);
 	else if (slice_is(frame->type, "recall"))
@@ -446,11 +452,109 @@ static bool serve(struct program *program, const struct frame *frame)
 		serve_progress(program, frame);
 	else if (slice_is(frame->type, "key"))
 		serve_key(program, frame);
-	else if (slice_is(frame->type, "artifact"))
-		serve_artifact(program, frame);
 	else
 		garbage(program, "a frame of a type that is not in it");
+}
+
+/* True: answered. */
+static bool serve(struct program *program, const struct frame *frame)
+{
+	if (program->plain) {
+		serve_side(program, frame);
+		return false;
+	}
+	if (!is_of_this_run(program, frame))
+		return false;
+	if (slice_is(frame->type, "result"))
+		return serve_result(program, frame);
+	if (slice_is(frame->type, "error"))
+		return serve_error(program, frame);
+	if (slice_is(frame->type, "artifact"))
+		serve_artifact(program, frame);
+	else
+		serve_side(program, frame);
 	return false;
+}
+
+/* --- plain mode ------------------------------------------------------------------------------- */
+
+static char **plain_run_vars(const struct program *program)
+{
+	struct run *run = program->run;
+	const struct claimed_task *task = run_task(run);
+	int64_t left_ms = run_time_left_ms(run);
+	char **vars = hf_alloc(9 * sizeof *vars), **next = vars;
+	*next++ = hf_format("HOLDFAST_TASK=%s", run_task_id(run));
+	*next++ = hf_format("HOLDFAST_TOOL=%s", run_tool(run)->name);
+	*next++ = hf_format("HOLDFAST_PHASE=%s", program_name(program));
+	*next++ = hf_format("HOLDFAST_ATTEMPT=%d", run_attempt(run));
+	*next++ = hf_format("HOLDFAST_EFFECT_ID=%.*s", (int)task->effect_id.len,
+			    task->effect_id.data ? task->effect_id.data : "");
+	*next++ = hf_format("HOLDFAST_KEY=%s", run_key(run));
+	*next++ = hf_format("HOLDFAST_DEADLINE_MS=%lld", (long long)left_ms);
+	*next++ = hf_format("HOLDFAST_DEADLINE=%lld", (long long)(clock_wall_ms() + left_ms));
+	return vars;
+}
+
+/* What stdout says, or the end. */
+static bool plain_result(struct program *program, struct slice output)
+{
+	struct hf_err err;
+	struct slice json = json_trim(output);
+	if (plain_is_over(host_plain(program->host))) {
+		program_end(
+		    program, PHASE_TOOL_ERROR,
+		    "wrote over %zu bytes to stdout; what is large belongs into an artifact",
+		    PLAIN_OUTPUT_BYTES_MAX);
+		return false;
+	}
+	if (json.len == 0) {
+		frame_map(&program->state, 0);
+		return true;
+	}
+	if (json_scan(json, &err) != HF_OK) {
+		program_fail(program, PHASE_TOOL_ERROR, "wrote no JSON to stdout: %s", err.text);
+		return false;
+	}
+	value_from_json(json, &program->state);
+	if (program->state.len <= VALUE_BYTES_MAX)
+		return true;
+	program_end(program, PHASE_TOOL_ERROR, "gave a result of over %zu bytes", VALUE_BYTES_MAX);
+	return false;
+}
+
+static void plain_exit(struct program *program)
+{
+	struct plain *plain = host_plain(program->host);
+	if (!plain) {
+		program_end(program, PHASE_CRASHED, "was ended by its worker");
+	} else if (plain_result(program, plain_output(plain))) {
+		program->leaving = true;
+		program->step = STEP_LEAVING;
+	}
+}
+
+static enum next step_leaving(struct program *program)
+{
+	struct plain_artifact artifact = {};
+	struct hf_err err;
+	struct plain *plain = host_plain(program->host);
+	enum hf_code code = plain ? plain_artifact_next(plain, &artifact, &err)
+				  : hf_fail(&err, HF_SYSTEM, "was ended by its worker");
+	if (code != HF_OK) {
+		program_end(program, code == HF_SYSTEM ? PHASE_CRASHED : PHASE_TOOL_ERROR, "%s",
+			    err.text);
+		return NEXT_STEP;
+	}
+	if (!artifact.name) {
+		program->outcome = PHASE_DONE;
+		return NEXT_REPORT;
+	}
+	program->step = STEP_STORING;
+	program->storing = true;
+	run_artifact_put(program->run, slice_of(artifact.name), slice_of(artifact.media_type),
+			 artifact.content, on_stored, program);
+	return NEXT_STEP;
 }
 
 /* It is no longer there, and everything it said was heard. */
@@ -464,6 +568,8 @@ static void end_by_exit(struct program *program, int status)
 		program_fail(program, PHASE_CRASHED, "could not be started here");
 	else if (WEXITSTATUS(status) == EXIT_RETRY)
 		program_fail(program, PHASE_RETRY, "asked for a retry (exit %d)", EXIT_RETRY);
+	else if (WEXITSTATUS(status) == 0 && program->plain)
+		plain_exit(program);
 	else if (WEXITSTATUS(status) == 0)
 		program_fail(program, PHASE_CRASHED, "ended without a result (exit 0)");
 	else
@@ -483,6 +589,35 @@ static void wait_for_exit(struct program *program)
 
 /* --- the machine ------------------------------------------------------------------------------ */
 
+static enum hf_code take_host(struct program *program, struct hf_err *err)
+{
+	struct run *run = program->run;
+	const struct tool *tool = run_tool(run);
+	const struct phase_spec *phase = run_phase(run);
+	struct host_spec spec = { .tool = tool->name,
+				  .version = tool->version,
+				  .folder = run_tool_folder(run),
+				  .command = phase->command,
+				  .env = phase->env };
+	struct host_pool *hosts = worker_hosts(run_worker(run));
+	if (!program->plain)
+		return host_take(hosts, &spec, on_host_change, program, &program->host, err);
+	struct slice arguments = run_task(run)->arguments;
+	struct plain_spec plain = { .input = arguments.len ? arguments : slice_of("{}"),
+				    .states = run_states_json(run),
+				    .vars = plain_run_vars(program) };
+	spec.plain = &plain;
+	enum hf_code code = host_take(hosts, &spec, on_host_change, program, &program->host, err);
+	for (size_t i = 0; plain.vars[i]; i++)
+		free(plain.vars[i]);
+	free((void *)(uintptr_t)plain.vars);
+	if (code == HF_OK) {
+		program->run_sent = true;
+		program->step = STEP_SERVING;
+	}
+	return code;
+}
+
 static enum next step_starting(struct program *program)
 {
 	struct run *run = program->run;
@@ -495,18 +630,13 @@ static enum next step_starting(struct program *program)
 		wait_ms(program, SEND_POLL_MS);
 		return NEXT_WAIT;
 	}
-	const struct tool *tool = run_tool(run);
-	const struct phase_spec *phase = run_phase(run);
-	struct host_spec spec = { tool->name, tool->version, run_tool_folder(run), phase->command,
-				  phase->env };
 	struct hf_err err;
-	enum hf_code code = host_take(worker_hosts(run_worker(run)), &spec, on_host_change, program,
-				      &program->host, &err);
-	if (code == HF_OK)
-		send_run(program);
-	else
+	enum hf_code code = take_host(program, &err);
+	if (code != HF_OK)
 		program_end(program, code == HF_MISSING ? PHASE_FAILED : PHASE_AGAIN,
 			    "cannot start: %s", err.text);
+	else if (!program->plain)
+		send_run(program);
 	return NEXT_STEP;
 }
 
@@ -518,6 +648,11 @@ static enum next step_serving(struct program *program)
 	/* An answer that does not leave says the same as the exit behind it. */
 	if (host_sending(program->host) && !host_exited(program->host, &status))
 		return NEXT_WAIT;
+	struct plain *plain = host_plain(program->host);
+	if (plain && plain_is_over(plain)) {
+		plain_result(program, (struct slice){});
+		return NEXT_STEP;
+	}
 	enum host_read read = host_read(program->host, &frame, &err);
 	if (read == HOST_FRAME)
 		return serve(program, &frame) ? NEXT_REPORT : NEXT_STEP;
@@ -527,14 +662,16 @@ static enum next step_serving(struct program *program)
 		end_by_exit(program, status);
 	else if (read == HOST_CLOSED)
 		wait_for_exit(program);
-	return program->step == STEP_ENDING ? NEXT_STEP : NEXT_WAIT;
+	return program->step != STEP_SERVING ? NEXT_STEP : NEXT_WAIT;
 }
 
 static enum next step_storing(struct program *program)
 {
 	if (program->storing)
 		return NEXT_WAIT;
-	if (program->stored_ok) {
+	if (program->stored_ok && program->leaving) {
+		program->step = STEP_LEAVING;
+	} else if (program->stored_ok) {
 		program->step = STEP_SERVING;
 		send_type(program, "ok");
 	} else {
@@ -576,6 +713,8 @@ static enum next step_once(struct program *program)
 		return step_serving(program);
 	case STEP_STORING:
 		return step_storing(program);
+	case STEP_LEAVING:
+		return step_leaving(program);
 	case STEP_ENDING:
 		return step_ending(program);
 	}
@@ -608,6 +747,7 @@ static void *program_start(struct run *run)
 	program->step = STEP_STARTING;
 	program->keyed =
 	    run_phase(run)->effect != EFFECT_PURE && run_phase(run)->effect != EFFECT_LOCAL;
+	program->plain = run_phase(run)->plain;
 	program->limit_ms = run_time_left_ms(run);
 	if (program->limit_ms < 0)
 		program->limit_ms = 0;
@@ -631,7 +771,7 @@ static void program_cancel(void *state, bool lost)
 		/* Pure work stops from the loop as well: the caller is not called back from here.
 		 */
 		wait_ms(program, wait && !lost ? grace_ms : 0);
-		if (wait && !lost)
+		if (wait && !lost && !program->plain)
 			send_type(program, "cancel");
 	} else if (lost) {
 		wait_ms(program, 0);

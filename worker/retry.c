@@ -33,6 +33,50 @@ int64_t retry_delay_ms(int64_t first_ms, int64_t max_ms, int attempt, int64_t di
 	return floor + part;
 }
 
+/* --- the budget ---------------------------------------------------------------------------------
+ */
+
+constexpr int64_t WHOLE = 1'000; /* one repeat, in the unit of retry_budget.saved */
+
+void retry_budget_init(struct retry_budget *budget, int64_t now_ms)
+{
+	*budget = (struct retry_budget){ .saved = RETRY_SAVED_MAX * WHOLE, .at_ms = now_ms };
+}
+
+static void save(struct retry_budget *budget, int64_t more)
+{
+	budget->saved = smaller(budget->saved + more, RETRY_SAVED_MAX * WHOLE);
+}
+
+void retry_budget_earn(struct retry_budget *budget)
+{
+	save(budget, WHOLE * RETRY_SHARE_PERCENT / 100);
+}
+
+int64_t retry_budget_take(struct retry_budget *budget, int64_t now_ms)
+{
+	/* A repeat in 1000 ms is a thousandth in 1 ms. */
+	int64_t passed_ms = now_ms - budget->at_ms;
+	int64_t full_ms = RETRY_SAVED_MAX * WHOLE / RETRY_RATE_PER_S;
+	budget->at_ms = now_ms;
+	if (passed_ms > 0)
+		save(budget, smaller(passed_ms, full_ms) * RETRY_RATE_PER_S);
+	if (budget->saved >= WHOLE) {
+		budget->saved -= WHOLE;
+		return 0;
+	}
+	if (budget->promised_ms < now_ms)
+		budget->promised_ms = now_ms;
+	budget->promised_ms += 1'000 / RETRY_RATE_PER_S;
+	/* Past the longest wait there is no order any more, only the rate. */
+	budget->promised_ms =
+	    smaller(budget->promised_ms, now_ms + RETRY_WAIT_MS_MAX - RETRY_WAIT_MS_MIN);
+	return budget->promised_ms - now_ms + RETRY_WAIT_MS_MIN;
+}
+
+/* --- Retry-After --------------------------------------------------------------------------------
+ */
+
 static bool seconds_parse(const char *text, int64_t *delay_ms)
 {
 	int64_t seconds = 0;

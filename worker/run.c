@@ -48,7 +48,10 @@ constexpr int64_t SETTLE_PAUSE_MS_MAX = 10'000;
 constexpr int64_t NO_KEY_DELAY_MS = 5'000; /* for another worker to take it */
 
 static const struct phase_kind *const kinds[] = {
-	[PHASE_SQL] = &phase_sql, [PHASE_HTTP] = &phase_http, [PHASE_PROGRAM] = &phase_program
+	[PHASE_SQL] = &phase_sql,
+	[PHASE_HTTP] = &phase_http,
+	[PHASE_PROGRAM] = &phase_program,
+	[PHASE_WAIT] = &phase_wait,
 };
 
 #define TO(state) (1U << (state))

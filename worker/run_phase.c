@@ -102,6 +102,11 @@ int run_attempt(const struct run *run)
 	return run->attempt + (run->phase == run->task.phase ? run->task.crashes : 0);
 }
 
+int64_t run_database_ms(const struct run *run)
+{
+	return run->task.now_ms + clock_boot_ms() - run->claimed_at;
+}
+
 int64_t run_time_left_ms(const struct run *run)
 {
 	int64_t now = clock_boot_ms();

@@ -21,6 +21,8 @@ constexpr int PARKED_FD = 10; /* above all that is set up below */
 constexpr int EXIT_NOT_SET_UP = 126;
 constexpr int EXIT_NOT_STARTED = 127;
 
+static int child_fault = -1; /* set in the child alone: where to tell that it did not start */
+
 static void write_text(const char *text)
 {
 	ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
@@ -35,6 +37,10 @@ static void write_text(const char *text)
 	write_text(": ");
 	write_text(name ? name : "error");
 	write_text("\n");
+	if (child_fault >= 0) {
+		ssize_t ignored = write(child_fault, "", 1);
+		(void)ignored;
+	}
 	_exit(status);
 }
 
@@ -76,12 +82,18 @@ static void child_files(const struct spawn *spawn)
 	/* First out of the way of 0 to 3, whatever their numbers are. */
 	int log = fcntl(spawn->log, F_DUPFD_CLOEXEC, PARKED_FD);
 	int frames = fcntl(spawn->frames, F_DUPFD_CLOEXEC, PARKED_FD);
-	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	int high_null = fcntl(null, F_DUPFD_CLOEXEC, PARKED_FD);
-	if (dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0 ||
-	    dup2(high_null, STDIN_FILENO) < 0 || dup2(frames, FRAMES_FD) < 0)
+	int input = spawn->plain ? spawn->input : open("/dev/null", O_RDONLY | O_CLOEXEC);
+	int high_input = fcntl(input, F_DUPFD_CLOEXEC, PARKED_FD);
+	int output = fcntl(spawn->plain ? spawn->output : log, F_DUPFD_CLOEXEC, PARKED_FD);
+	if (dup2(log, STDERR_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 ||
+	    dup2(high_input, STDIN_FILENO) < 0 || dup2(frames, FRAMES_FD) < 0)
 		child_fail(EXIT_NOT_SET_UP, "descriptors", errno);
 	close_range(FRAMES_FD + 1, ~0U, 0);
+	if (!spawn->plain)
+		return;
+	child_fault = FRAMES_FD;
+	if (fcntl(FRAMES_FD, F_SETFD, FD_CLOEXEC) < 0)
+		child_fail(EXIT_NOT_SET_UP, "descriptors", errno);
 }
 
 [[noreturn]] static void child_run(const struct spawn *spawn, pid_t parent)
@@ -166,6 +178,19 @@ char **spawn_resolve(const char *folder, char *const *command)
 		    inside ? hf_format("%s/%s", folder, command[i] + 2) : hf_strdup(command[i]);
 	}
 	return argv;
+}
+
+char *spawn_path_with_self(void)
+{
+	char self[4'096];
+	ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+	if (len > 0)
+		self[len] = '\0';
+	char *slash = len > 0 ? strrchr(self, '/') : nullptr;
+	/* A path cannot hold what separates its parts. */
+	if (!slash || slash == self || memchr(self, ':', (size_t)(slash - self)))
+		return hf_format("PATH=%s", SPAWN_PATH);
+	return hf_format("PATH=%.*s:%s", (int)(slash - self), self, SPAWN_PATH);
 }
 
 static char *find_in_path(const char *name)

@@ -15,6 +15,10 @@ struct spawn {
 	const char *folder;  /* working directory */
 	int frames;          /* becomes descriptor 3 */
 	int log;             /* becomes 1 and 2; 0 is /dev/null */
+	/* Plain mode: 0 and 1 are these. 3 only tells whether the program was started: its end
+	 * comes with exec, a byte before it says that it was not. */
+	bool plain;
+	int input, output;
 };
 
 /* The process; its number is also that of its group and session. What goes wrong between fork and
@@ -23,6 +27,9 @@ enum hf_code spawn_process(const struct spawn *spawn, pid_t *pid, struct hf_err 
 
 /* What a tool finds its programs in, whatever this process's own path is. */
 static constexpr char SPAWN_PATH[] = "/usr/local/bin:/usr/bin:/bin";
+
+/* "PATH=…" with the folder of this process's own program first, so that a tool finds `holdfast`. */
+[[nodiscard]] char *spawn_path_with_self(void);
 
 /* Heap copy of a command with "./x", wherever it stands in it, as the file x of `folder`. */
 [[nodiscard]] char **spawn_resolve(const char *folder, char *const *command);

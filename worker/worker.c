@@ -158,7 +158,8 @@ static void on_claimed(void *ctx, enum hf_code code, const struct claimed_task *
 	/* Woken, and there was nothing to claim: perhaps it is of a version not known here. */
 	if (worker->claim_again && count == 0 && worker->state == WORKER_SERVING)
 		versions_hint(worker->versions);
-	if (worker->claim_again)
+	/* A full batch says that there is more: a pause would cap the rate at a batch a pause. */
+	if (worker->claim_again || count >= (size_t)CLAIM_TASKS_MAX)
 		claim_in(worker, 0);
 	else
 		claim_after_wait(worker);
@@ -460,6 +461,8 @@ static enum hf_code set_up(struct worker *worker, struct hf_err *err)
 			      &worker->hosts, err));
 	hf_try(open_database(worker, err));
 	worker->downstream = downstream_open(worker->loop);
+	hf_try(downstream_guard(worker->downstream, config->allow_hosts, config->allow_addresses,
+				buf_slice(&worker->conf), err));
 	worker->runs = hf_alloc((size_t)config->slots * sizeof(struct run *));
 	return HF_OK;
 }

@@ -78,6 +78,13 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     JOIN views(poll.week, poll.tasks) v ON v.task = u.task AND v.owner = u.owner
 $$;
 
+-- The newest task of an effect; it may be gone already. Null: there was none. The owner is part of
+-- the digest (V8).
+CREATE OR REPLACE FUNCTION find(digest bytea) RETURNS bytea
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+    SELECT (SELECT e.task FROM effect e WHERE e.digest = find.digest)
+$$;
+
 -- One commit for a batch of calls, whose digests are all different. Outcomes: 'new'; 'same' (a
 -- repeat, the view is of the first task); 'conflict' (other arguments; null view); 'expired' (a
 -- tombstone; null view).
@@ -93,73 +100,95 @@ CREATE OR REPLACE FUNCTION accept(owners bigint[], tools integer[], digests byte
 RETURNS TABLE (ord integer, outcome text, task bytea, tool integer, state text, attempt integer,
                created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
                progress real, message text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
+-- Planned once: 16 partitions of effect cost more to plan for than to look into. Without
+-- sequential scans the plan cannot be one for empty tables; their price must not wake the JIT.
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     at timestamptz := now_();
     at_ms bigint := to_ms(at);
     head bytea := '\x01'::bytea || set_byte('\x00'::bytea, 0, (SELECT number FROM cluster))
                   || substring(int8send(at_ms) FROM 3);
-    todo integer[] := (SELECT array_agg(i) FROM generate_subscripts(digests, 1) i);
+    todo integer[];     -- to be inserted
+    known integer[];    -- repeats
     won integer[];
-    again integer[];
     round integer := 0;
 BEGIN
+    -- Without its week nothing can be kept: a passing trouble, maintenance makes weeks ahead.
+    IF NOT EXISTS (SELECT FROM week k WHERE k.week = week_of(at_ms)) THEN
+        RAISE EXCEPTION 'the partitions of this week are missing; is `holdfast maintain` running?'
+            USING ERRCODE = '55000';
+    END IF;
+    -- Looked for first: a repeat then tries no insert, which would cost it five times as much.
+    SELECT array_agg(u.ord::integer) FILTER (WHERE e.digest IS NULL),
+           array_agg(u.ord::integer) FILTER (WHERE e.digest IS NOT NULL) INTO todo, known
+    FROM unnest(digests) WITH ORDINALITY u (digest, ord)
+    LEFT JOIN LATERAL (SELECT x.digest FROM effect x WHERE x.digest = u.digest OFFSET 0) e ON true;
+
     LOOP
-        WITH input AS MATERIALIZED (
-            SELECT u.*, head || u.random AS new_task
-            FROM unnest(owners, tools, digests, effect_ids, fingerprints, arguments, traces,
-                        key_versions, apis, numbers, randoms) WITH ORDINALITY
-                 u (owner, tool, digest, effect_id, fingerprint, arguments, trace, key_version,
-                    api, number, random, ord)
-            WHERE u.ord = ANY (todo)
-        ), first AS (
-            INSERT INTO effect (digest, task, fingerprint, tool, accepted)
-            SELECT i.digest, i.new_task, i.fingerprint, i.tool, at FROM input i ORDER BY i.digest
-            ON CONFLICT DO NOTHING RETURNING effect.task
-        ), mine AS (
-            SELECT i.*, v.deadline_ms, v.result_ttl_ms FROM first f JOIN input i ON i.new_task = f.task
-            JOIN holdfast.tool v ON v.tool = i.tool
-        ), accepted AS (
-            INSERT INTO holdfast.task (week, task, owner, tool, effect_id, digest, fingerprint,
-                arguments, accepted, deadline, trace, key_version, incarnation, result_ttl_ms)
-            SELECT week_of(at_ms), m.new_task, m.owner, m.tool, m.effect_id, m.digest,
-                   m.fingerprint, m.arguments, at, at + ms(m.deadline_ms), m.trace, m.key_version,
-                   (SELECT incarnation FROM cluster), m.result_ttl_ms
-            FROM mine m
-        ), queued AS (
-            INSERT INTO work (task, week, owner, queue, state, due, deadline, held, attached,
-                              attached_no, updated)
-            SELECT m.new_task, week_of(at_ms), m.owner, m.tool, 'ready', at,
-                   at + ms(m.deadline_ms), m.api IS NULL, m.api, m.number, at
-            FROM mine m
-        )
-        SELECT coalesce(array_agg(m.ord::integer), '{}') INTO won FROM mine m;
+        IF todo IS NOT NULL THEN
+            WITH input AS MATERIALIZED (
+                SELECT u.*, head || u.random AS new_task
+                FROM unnest(owners, tools, digests, effect_ids, fingerprints, arguments, traces,
+                            key_versions, apis, numbers, randoms) WITH ORDINALITY
+                     u (owner, tool, digest, effect_id, fingerprint, arguments, trace, key_version,
+                        api, number, random, ord)
+                WHERE u.ord = ANY (todo)
+            ), first AS (
+                INSERT INTO effect (digest, task, fingerprint, tool, accepted)
+                SELECT i.digest, i.new_task, i.fingerprint, i.tool, at FROM input i ORDER BY i.digest
+                ON CONFLICT DO NOTHING RETURNING effect.task
+            ), mine AS (
+                SELECT i.*, v.deadline_ms, v.result_ttl_ms
+                FROM first f JOIN input i ON i.new_task = f.task JOIN holdfast.tool v ON v.tool = i.tool
+            ), accepted AS (
+                INSERT INTO holdfast.task (week, task, owner, tool, effect_id, digest, fingerprint,
+                    arguments, accepted, deadline, trace, key_version, incarnation, result_ttl_ms)
+                SELECT week_of(at_ms), m.new_task, m.owner, m.tool, m.effect_id, m.digest,
+                       m.fingerprint, m.arguments, at, at + ms(m.deadline_ms), m.trace, m.key_version,
+                       (SELECT incarnation FROM cluster), m.result_ttl_ms
+                FROM mine m
+            ), queued AS (
+                INSERT INTO work (task, week, owner, queue, state, due, deadline, held, attached,
+                                  attached_no, updated)
+                SELECT m.new_task, week_of(at_ms), m.owner, m.tool, 'ready', at,
+                       at + ms(m.deadline_ms), m.api IS NULL, m.api, m.number, at
+                FROM mine m
+            )
+            SELECT coalesce(array_agg(m.ord::integer), '{}') INTO won FROM mine m;
 
-        RETURN QUERY
-        SELECT u.ord::integer, 'new'::text, head || u.random, u.tool, 'ready'::text, 0, at_ms,
-               at_ms, 0::bigint, v.result_ttl_ms, NULL::real, NULL::text
-        FROM unnest(tools, randoms) WITH ORDINALITY u (tool, random, ord)
-        JOIN holdfast.tool v ON v.tool = u.tool WHERE u.ord = ANY (won);
+            RETURN QUERY
+            SELECT u.ord::integer, 'new'::text, head || u.random, u.tool, 'ready'::text, 0, at_ms,
+                   at_ms, 0::bigint, v.result_ttl_ms, NULL::real, NULL::text
+            FROM unnest(tools, randoms) WITH ORDINALITY u (tool, random, ord)
+            JOIN holdfast.tool v ON v.tool = u.tool WHERE u.ord = ANY (won);
+        END IF;
 
-        todo := (SELECT array_agg(i) FROM unnest(todo) i WHERE i <> ALL (won));
-        EXIT WHEN todo IS NULL;
+        known := known || ARRAY(SELECT i FROM unnest(todo) i WHERE i <> ALL (won));
+        EXIT WHEN cardinality(known) = 0;
 
         -- A tombstone past its time goes under its own lock, and the call is accepted as new.
-        WITH gone AS (
-            DELETE FROM effect e USING unnest(digests) WITH ORDINALITY u (digest, ord)
-            WHERE u.ord = ANY (todo) AND e.digest = u.digest AND e.tombstone_until < at
-            RETURNING u.ord::integer AS ord
-        ) SELECT array_agg(g.ord) INTO again FROM gone g;
+        todo := NULL;
+        IF EXISTS (SELECT FROM unnest(digests) WITH ORDINALITY u (digest, ord)
+                   CROSS JOIN LATERAL (SELECT x.tombstone_until FROM effect x
+                                       WHERE x.digest = u.digest OFFSET 0) e
+                   WHERE u.ord = ANY (known) AND e.tombstone_until < at) THEN
+            WITH gone AS (
+                DELETE FROM effect e USING unnest(digests) WITH ORDINALITY u (digest, ord)
+                WHERE u.ord = ANY (known) AND e.digest = u.digest AND e.tombstone_until < at
+                RETURNING u.ord::integer AS ord
+            ) SELECT array_agg(g.ord) INTO todo FROM gone g;
+        END IF;
 
         round := round + 1;
         IF round = 4 THEN
             RAISE EXCEPTION 'effects came and went' USING ERRCODE = '40001';
         END IF;
         RETURN QUERY SELECT * FROM accept_repeats(
-            (SELECT array_agg(i) FROM unnest(todo) i WHERE i <> ALL (coalesce(again, '{}'))),
+            ARRAY(SELECT i FROM unnest(known) i WHERE i <> ALL (coalesce(todo, '{}'))),
             owners, digests, fingerprints, apis, numbers);
-        todo := again;
+        known := NULL;
         EXIT WHEN todo IS NULL;
     END LOOP;
 END $$;
@@ -170,12 +199,14 @@ CREATE OR REPLACE FUNCTION accept_repeats(ords integer[], owners bigint[], diges
 RETURNS TABLE (ord integer, outcome text, task bytea, tool integer, state text, attempt integer,
                created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
                progress real, message text)
-LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     same_ords integer[];
     same_tasks bytea[];
     one_week integer;
+    seen integer[] := '{}';
 BEGIN
     IF ords IS NULL THEN
         RETURN;
@@ -186,15 +217,23 @@ BEGIN
                         WHERE x.digest = u.digest OFFSET 0) e
     WHERE u.ord = ANY (ords) AND e.fingerprint = u.fingerprint;
 
-    PERFORM join_task(same_tasks, ARRAY(SELECT apis[o] FROM unnest(same_ords) o),
-                      ARRAY(SELECT numbers[o] FROM unnest(same_ords) o));
+    IF EXISTS (SELECT FROM unnest(same_tasks) u (task) CROSS JOIN LATERAL (
+                   SELECT FROM work x WHERE x.task = u.task AND NOT x.held OFFSET 0) w) THEN
+        PERFORM join_task(same_tasks, ARRAY(SELECT apis[o] FROM unnest(same_ords) o),
+                          ARRAY(SELECT numbers[o] FROM unnest(same_ords) o));
+    END IF;
 
     FOR one_week IN SELECT DISTINCT week_of_task(t) FROM unnest(same_tasks) t LOOP
-        RETURN QUERY
-        SELECT s.ord, 'same'::text, v.task, v.tool, v.state, v.attempt, v.created_ms, v.updated_ms,
-               v.ended_ms, v.result_ttl_ms, v.progress, v.message
-        FROM unnest(same_ords, same_tasks) s (ord, task)
-        JOIN views(one_week, same_tasks) v ON v.task = s.task AND v.owner = owners[s.ord];
+        FOR ord, task, tool, state, attempt, created_ms, updated_ms, ended_ms, result_ttl_ms,
+            progress, message IN
+            SELECT s.ord, v.task, v.tool, v.state, v.attempt, v.created_ms, v.updated_ms, v.ended_ms,
+                   v.result_ttl_ms, v.progress, v.message
+            FROM unnest(same_ords, same_tasks) s (ord, task)
+            JOIN views(one_week, same_tasks) v ON v.task = s.task AND v.owner = owners[s.ord] LOOP
+            outcome := 'same';
+            seen := seen || ord;
+            RETURN NEXT;
+        END LOOP;
     END LOOP;
 
     -- What no view was found for is a conflict or a tombstone.
@@ -202,10 +241,7 @@ BEGIN
     SELECT i, CASE WHEN i = ANY (same_ords) THEN 'expired' ELSE 'conflict' END, NULL::bytea,
            NULL::integer, NULL::text, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint,
            NULL::bigint, NULL::real, NULL::text
-    FROM unnest(ords) i
-    WHERE NOT EXISTS (SELECT FROM unnest(same_ords, same_tasks) s (ord, task)
-                      CROSS JOIN LATERAL views(week_of_task(s.task), ARRAY[s.task]) v
-                      WHERE s.ord = i AND v.owner = owners[i]);
+    FROM unnest(ords) i WHERE i <> ALL (seen);
 END $$;
 
 -- Tasks are joined: by a client that declares Tasks (null api) they are held for good, by a plain

@@ -1,11 +1,12 @@
 -- Small things that the other functions stand on. Time is the database's, through one function
 -- that tests replace; everything stored or compared with stored time comes from here.
 
+-- No SET clause: it would keep Postgres from inlining it.
 CREATE OR REPLACE FUNCTION now_() RETURNS timestamptz
-LANGUAGE sql VOLATILE SET search_path = pg_catalog AS $$ SELECT clock_timestamp() $$;
+LANGUAGE sql VOLATILE AS $$ SELECT pg_catalog.clock_timestamp() $$;
 
 CREATE OR REPLACE FUNCTION to_ms(at timestamptz) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS $$ SELECT floor(extract(epoch FROM at) * 1000)::bigint $$;
+LANGUAGE sql IMMUTABLE AS $$ SELECT floor(extract(epoch FROM at AT TIME ZONE 'UTC') * 1000)::bigint $$;
 
 CREATE OR REPLACE FUNCTION ms(n bigint) RETURNS interval
 LANGUAGE sql IMMUTABLE AS $$ SELECT n * interval '1 millisecond' $$;

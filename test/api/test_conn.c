@@ -1,7 +1,9 @@
 /* The connection's machine and the listener over real sockets: a child runs the loop, the test is
  * the client. The child's paths: /now answers at once with its body, /later after 20 ms, /hold once
  * the client is gone, /gone tells how many were, /big answers with BIG_BYTES, /live tells how many
- * connections live, /drain drains the listener. */
+ * connections live, /drain drains the listener. Streams: /stream is two pieces 20 ms apart, /burst
+ * three at once, /quiet one piece and no end, /lump likewise of BIG_BYTES, /endless pieces of
+ * ENDLESS_BYTES for ever. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -25,6 +27,7 @@
 #include "test/test.h"
 
 constexpr size_t BIG_BYTES = 12'582'912;
+constexpr size_t ENDLESS_BYTES = 65'536;
 constexpr int ANSWER_MS_MAX = 5'000;
 
 #define HOST      "Host: a\r\n"
@@ -81,9 +84,91 @@ static void on_gone(struct call *call)
 	call_reply(call, nullptr);
 }
 
+static void open_stream(struct call *call, const char *first)
+{
+	call_stream(call, &(struct stream_head){ .content_type = "text/plain",
+						 .extra = "Cache-Control: no-cache\r\n" });
+	call_write(call, slice_of(first));
+}
+
+static struct later *later_start(struct call *call, double after_s, double every_s,
+				 void (*then)(struct ev_loop *, ev_timer *, int))
+{
+	struct server *server = call->server;
+	struct later *later = hf_alloc(sizeof *later);
+	later->call = call;
+	ev_timer_init(&later->timer, then, after_s, every_s);
+	ev_timer_start(server->loop, &later->timer);
+	return later;
+}
+
+static void on_second_piece(struct ev_loop *, ev_timer *timer, int)
+{
+	struct later *later = container_of(timer, struct later, timer);
+	call_write(later->call, slice_of("two"));
+	call_end(later->call);
+	free(later);
+}
+
+static void on_endless(struct ev_loop *, ev_timer *timer, int)
+{
+	static char piece[ENDLESS_BYTES];
+	struct later *later = container_of(timer, struct later, timer);
+	memset(piece, 'e', sizeof piece);
+	call_write(later->call, (struct slice){ piece, sizeof piece });
+}
+
+static void on_stream_gone(struct call *call)
+{
+	struct server *server = call->server;
+	struct later *later = call->on_gone_ctx;
+	server->gone++;
+	if (later) {
+		ev_timer_stop(server->loop, &later->timer);
+		free(later);
+	}
+	call_write(call, slice_of("too late"));
+	call_end(call);
+}
+
+static void on_stream_call(struct call *call)
+{
+	call->on_gone = on_stream_gone;
+	if (slice_is(call->path, "/stream")) {
+		open_stream(call, "one ");
+		call->on_gone_ctx = later_start(call, 0.02, 0, on_second_piece);
+	} else if (slice_is(call->path, "/burst")) {
+		open_stream(call, "a");
+		call_write(call, slice_of(""));
+		call_write(call, slice_of("bc"));
+		call_end(call);
+	} else if (slice_is(call->path, "/endless")) {
+		open_stream(call, "e");
+		call->on_gone_ctx = later_start(call, 0.001, 0.001, on_endless);
+	} else if (slice_is(call->path, "/lump")) {
+		char *lump = hf_alloc(BIG_BYTES);
+		memset(lump, 'l', BIG_BYTES);
+		open_stream(call, "");
+		call_write(call, (struct slice){ lump, BIG_BYTES });
+		free(lump);
+	} else {
+		open_stream(call, "quiet");
+	}
+}
+
+static bool is_stream(struct slice path)
+{
+	return slice_is(path, "/stream") || slice_is(path, "/burst") ||
+	       slice_is(path, "/endless") || slice_is(path, "/quiet") || slice_is(path, "/lump");
+}
+
 static void on_call(struct call *call)
 {
 	struct server *server = call->server;
+	if (is_stream(call->path)) {
+		on_stream_call(call);
+		return;
+	}
 	if (slice_is(call->path, "/now")) {
 		answer(call, call->body);
 	} else if (slice_is(call->path, "/later")) {
@@ -458,6 +543,129 @@ HF_TEST(conn, a_client_that_leaves_before_a_late_answer_harms_nobody, .init = st
 	wait_for_number(GET("/live"), 1);
 }
 
+/* Reads until the bytes so far end with `end`; nullptr: until the stream does. */
+static void hear_until(int fd, const char *end, struct buf *out)
+{
+	buf_clear(out);
+	buf_add_text(out, "");
+	while (!end || out->len < strlen(end) ||
+	       strcmp(out->data + out->len - strlen(end), end) != 0) {
+		char c;
+		ssize_t n = recv(fd, &c, 1, 0);
+		cr_assert_geq(n, 0, "stuck after %s", out->data);
+		if (n == 0) {
+			cr_assert_null(end, "ended after %s", out->data);
+			return;
+		}
+		buf_add_byte(out, c);
+	}
+}
+
+HF_TEST(conn, a_stream_comes_in_chunks_and_the_connection_lives_on, .init = start, .fini = stop)
+{
+	hf_cleanup(buf) struct buf got = {};
+	int fd = dial();
+	for (int i = 0; i < 3; i++) {
+		say(fd, GET("/stream"));
+		hear_until(fd, "\r\n\r\n", &got);
+		cr_assert(strstr(got.data, "HTTP/1.1 200 OK\r\n"));
+		cr_assert(strstr(got.data, "\r\nTransfer-Encoding: chunked\r\n"));
+		cr_assert(strstr(got.data, "\r\nCache-Control: no-cache\r\n"));
+		cr_assert_null(strstr(got.data, "Content-Length"));
+		cr_assert_null(strstr(got.data, "Connection: close"));
+		hear_until(fd, "0\r\n\r\n", &got);
+		cr_assert_str_eq(got.data, "4\r\none \r\n3\r\ntwo\r\n0\r\n\r\n");
+		say(fd, GET("/burst") GET("/now"));
+		hear_until(fd, "\r\n\r\n", &got);
+		hear_until(fd, "0\r\n\r\n", &got);
+		cr_assert_str_eq(got.data, "1\r\na\r\n2\r\nbc\r\n0\r\n\r\n");
+		expect(fd, 200, "");
+	}
+	say(fd, "GET /stream HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n");
+	hear_until(fd, "0\r\n\r\n", &got);
+	cr_assert(strstr(got.data, "\r\nConnection: close\r\n"));
+	hear_until(fd, nullptr, &got);
+	cr_assert_eq(got.len, 0);
+	close(fd);
+	cr_assert_eq(ask_number(GET("/gone")), 0);
+}
+
+HF_TEST(conn, a_client_without_chunks_gets_a_stream_up_to_the_end, .init = start, .fini = stop)
+{
+	hf_cleanup(buf) struct buf got = {};
+	int fd = dial();
+	say(fd, "GET /stream HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+	hear_until(fd, nullptr, &got);
+	cr_assert_null(strstr(got.data, "Transfer-Encoding"));
+	cr_assert(strstr(got.data, "\r\nConnection: close\r\n"));
+	cr_assert_str_eq(strstr(got.data, "\r\n\r\n"), "\r\n\r\none two");
+	close(fd);
+
+	fd = dial();
+	say(fd, "HEAD /burst HTTP/1.1\r\n" HOST "\r\n" GET("/now"));
+	hear_until(fd, "\r\n\r\n", &got);
+	expect(fd, 200, "");
+	close(fd);
+}
+
+static void leave_by(int fd, int way)
+{
+	const struct linger at_once = { .l_onoff = 1 };
+	if (way == 0)
+		shutdown(fd, SHUT_WR);
+	if (way == 2)
+		setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+	if (way > 0)
+		close(fd);
+}
+
+HF_TEST(conn, who_hangs_up_on_a_stream_is_gone_at_once_and_hears_no_more, .init = start,
+	.fini = stop)
+{
+	static const char *const requests[] = { GET("/quiet"), GET("/quiet") GET("/now"),
+						GET("/endless") };
+	unsigned gone = 0;
+	for (size_t i = 0; i < countof(requests); i++) {
+		for (int way = 0; way < 3; way++) {
+			hf_cleanup(buf) struct buf got = {};
+			int fd = dial();
+			say(fd, requests[i]);
+			hear_until(fd, i == 2 ? "\r\n1\r\ne\r\n" : "quiet\r\n", &got);
+			int64_t left_at = now_ms();
+			leave_by(fd, way);
+			wait_for_number(GET("/gone"), ++gone);
+			cr_assert_lt(now_ms() - left_at, 500, "request %zu, way %d", i, way);
+			if (way > 0)
+				continue;
+			char rest[4'096];
+			ssize_t n;
+			while ((n = recv(fd, rest, sizeof rest, 0)) > 0)
+				cr_assert_null(memmem(rest, (size_t)n, "too late", 8));
+			close(fd);
+		}
+	}
+	wait_for_number(GET("/live"), 1);
+}
+
+HF_TEST(conn, a_stream_that_is_not_read_is_dropped_and_one_that_is_goes_on, .init = start,
+	.fini = stop)
+{
+	int deaf = dial_narrow(), keen = dial_narrow();
+	int64_t start_at = now_ms();
+	say(deaf, GET("/endless"));
+	say(keen, GET("/endless"));
+	static char got[1'000'000];
+	for (int i = 0; i < 30; i++)
+		cr_assert_eq(recv(keen, got, sizeof got, MSG_WAITALL), (ssize_t)sizeof got);
+	wait_for_number(GET("/gone"), 1);
+	cr_assert_lt(now_ms() - start_at, 4'000); /* not by the write time-out */
+	cr_assert_eq(recv(keen, got, sizeof got, MSG_WAITALL), (ssize_t)sizeof got);
+	close(keen);
+	wait_for_number(GET("/gone"), 2);
+	close(deaf);
+	wait_for_number(GET("/live"), 1);
+}
+
 static void start_hasty(void)
 {
 	struct listener_limits limits = LIMITS;
@@ -514,6 +722,28 @@ HF_TEST(conn, a_peer_that_does_not_read_is_dropped_and_one_that_does_gets_it_all
 	size_t left = BIG_BYTES + head - got.len;
 	void *room = buf_reserve(&got, left);
 	cr_assert_eq(recv(slow, room, left, MSG_WAITALL), (ssize_t)left);
+	close(deaf);
+	close(slow);
+}
+
+HF_TEST(conn, a_stream_whose_last_piece_is_not_taken_is_dropped_in_time, .init = start_hasty,
+	.fini = stop)
+{
+	int deaf = dial_narrow(), slow = dial_narrow();
+	int64_t start_at = now_ms();
+	say(deaf, GET("/lump"));
+	say(slow, GET("/lump"));
+	static char got[500'000];
+	for (int i = 0; i < 16; i++) { /* longer than the time-out, but never without reading */
+		poll(nullptr, 0, 50);
+		cr_assert_eq(recv(slow, got, sizeof got, MSG_WAITALL), (ssize_t)sizeof got);
+	}
+	cr_assert_gt(now_ms() - start_at, 750);
+	wait_for_number(GET("/gone"), 1);
+	for (size_t i = 16; i < BIG_BYTES / sizeof got; i++)
+		cr_assert_eq(recv(slow, got, sizeof got, MSG_WAITALL), (ssize_t)sizeof got);
+	poll(nullptr, 0, 700); /* silence is no fault where nothing is left to take */
+	cr_assert_eq(ask_number(GET("/gone")), 1);
 	close(deaf);
 	close(slow);
 }
@@ -608,12 +838,13 @@ HF_TEST(conn, out_of_descriptors_it_accepts_later, .init = start_without_descrip
 
 HF_TEST(conn, drained_it_answers_what_is_out_and_closes, .init = start)
 {
-	int idle = dial(), busy = dial(), half = dial(), last = dial();
+	int idle = dial(), busy = dial(), half = dial(), last = dial(), stream = dial();
 	int64_t start_at = now_ms();
 	say(idle, GET("/now"));
 	expect(idle, 200, "");
 	say(half, "POST /now HTTP/1.1\r\n" HOST "Content-Length: 4\r\n\r\nab");
 	say(busy, GET("/later"));
+	say(stream, GET("/stream"));
 	poll(nullptr, 0, 5);
 	say(last, GET("/drain"));
 	expect_refused(last, 200);
@@ -621,6 +852,9 @@ HF_TEST(conn, drained_it_answers_what_is_out_and_closes, .init = start)
 	expect_refused(half, 200);
 	expect_refused(busy, 200);
 	hf_cleanup(buf) struct buf got = {};
+	hear_until(stream, nullptr, &got);
+	cr_assert(strstr(got.data, "3\r\ntwo\r\n0\r\n\r\n"));
+	close(stream);
 	cr_assert_eq(hear(idle, &got, nullptr), 0);
 	cr_assert_lt(now_ms() - start_at, 4'000); /* not by the idle time-out */
 	close(idle);

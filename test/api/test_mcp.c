@@ -62,6 +62,28 @@ HF_TEST(headers, accept_is_read_over_all_its_lines)
 	}
 }
 
+HF_TEST(headers, a_stream_is_for_those_who_accept_one)
+{
+	static const struct {
+		const char *headers;
+		bool events;
+	} table[] = {
+		{ "", true },
+		{ "Accept: application/json, text/event-stream\n", true },
+		{ "Accept: application/json, Text/*;q=0.1\n", true },
+		{ "Accept: */*\n", true },
+		{ "Accept: application/json\n", false },
+		{ "Accept: application/*, text/plain\n", false },
+		{ "Accept: text/event-stream;q=0, */*\n", false },
+	};
+	for (size_t i = 0; i < countof(table); i++) {
+		struct call_of made;
+		cr_assert_eq(header_accepts_events(
+				 call_of_init(&made, nullptr, table[i].headers, "")),
+			     table[i].events, "%s", table[i].headers);
+	}
+}
+
 HF_TEST(headers, hosts_and_origins_match_whole)
 {
 	static constexpr char HOSTS[] = "localhost, 127.0.0.1,[::1]";
@@ -530,6 +552,35 @@ HF_TEST(result, a_stored_result_goes_out_byte_for_byte)
 		buf_clear(&out);
 		view.result = slice_of(bad[i]);
 		cr_assert(!result_task(&view, 1'000, &out), "%s", bad[i]);
+	}
+}
+
+HF_TEST(result, a_plain_call_gets_the_stored_bytes_and_its_effect)
+{
+	struct task_view view = view_of(TASK_COMPLETED);
+	view.result = slice_of(" {\"content\" : [],\"isError\":false}\n");
+	hf_cleanup(buf) struct buf out = {};
+	cr_assert(result_call(&view, true, &out));
+	cr_assert_str_eq(out.data,
+			 "{\"resultType\":\"complete\",\"content\" : [],\"isError\":false,"
+			 "\"_meta\":{" SERVER_INFO "," EFFECT(",\"replayed\":true") "}}");
+	view.result = slice_of("{}");
+	cr_assert(!result_call(&view, true, &out));
+
+	static const struct {
+		bool is_error;
+		const char *structured, *expected;
+	} table[] = {
+		{ true, "{\"type\":\"t\"}",
+		  "\"structuredContent\":{\"type\":\"t\"},\"isError\":true," },
+		{ false, nullptr, "\"text\":\"a\\nb\"}],\"isError\":false," },
+	};
+	for (size_t i = 0; i < countof(table); i++) {
+		buf_clear(&out);
+		result_about(&view, table[i].is_error, "a\nb", slice_of(table[i].structured), &out);
+		cr_assert_eq(json_scan(buf_slice(&out), nullptr), HF_OK, "%s", out.data);
+		cr_assert(strstr(out.data, table[i].expected), "%s", out.data);
+		cr_assert(strstr(out.data, EFFECT("")), "%s", out.data);
 	}
 }
 

@@ -157,3 +157,11 @@ HF_TEST(rpc, answers_hold_the_id_as_it_came_or_none)
 	cr_assert_str_eq(out.data, "{\"jsonrpc\":\"2.0\",\"id\":\"x\",\"error\":{\"code\":1409,"
 				   "\"message\":\"m\",\"data\":{\"a\":1}}}");
 }
+
+HF_TEST(rpc, a_stored_error_goes_out_as_it_is)
+{
+	hf_cleanup(buf) struct buf out = {};
+	rpc_error_stored(slice_of("7"), slice_of("{\"code\" : 1,\"message\":\"m\"}"), &out);
+	cr_assert_str_eq(out.data, "{\"jsonrpc\":\"2.0\",\"id\":7,\"error\":{\"code\" : "
+				   "1,\"message\":\"m\"}}");
+}

@@ -114,6 +114,9 @@ HF_TEST(tool, a_good_manifest_is_read_whole)
 	cr_expect_eq(tool->tombstone_ttl_ms, 90'000'000);
 	cr_expect_eq(tool->poll_interval_ms, 1'000);
 	cr_expect_eq(tool->crash_limit, 10);
+	cr_expect_eq(tool->answer_window_ms, 25'000);
+	cr_expect_eq(tool->park_ttl_ms, 86'400'000);
+	cr_expect_eq(tool->on_disconnect, DISCONNECT_PARK);
 	cr_expect_not_null(tool->input);
 	cr_assert_eq(tool->phases_count, 4);
 	cr_expect_str_eq(tool->data[0].table, "weather");
@@ -132,6 +135,7 @@ HF_TEST(tool, a_good_manifest_is_read_whole)
 	cr_expect_eq(render->attempts, 4);
 	cr_expect_str_eq(render->command[1], "-q");
 	cr_expect_null(render->command[2]);
+	cr_expect_not(render->plain);
 	cr_expect_str_eq(render->env[0], "HOLDFAST_RIG");
 	cr_expect_null(render->env[1]);
 
@@ -196,6 +200,18 @@ HF_TEST(tool, good_variants_are_accepted)
 		{ "\"effect_id\": \"required\",\n", "", "" },
 		{ "\"park\"", "\"continue\"", "" },
 		{ "\"./render\"", "\"/usr/bin/env\"", "" },
+		{ "\"attempts\": 4", "\"mode\": \"plain\"", "" },
+		{ "\"attempts\": 4", "\"mode\": \"frames\"", "" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"", "\"kind\": \"wait\", \"ms\": 0",
+		  "" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"",
+		  "\"kind\": \"wait\", \"ms\": 3600000, \"effect\": \"local\"", "" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"",
+		  "\"kind\": \"wait\", \"until\": \"2015-09-01T14:30:00+02:00\"", "" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"",
+		  "\"kind\": \"wait\", \"until\": \"{/args/month}-01T00:00:00Z\"", "" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"",
+		  "\"kind\": \"wait\", \"until\": {\"$from\": \"/args/month\"}", "" },
 		{ "\"links\": [{\"$from\": \"/state/publish/url\"}]",
 		  "\"links\": {\"$from\": \"/state/publish/links\"}", "" },
 		{ "\"month\": {\"type\": \"string\",",
@@ -207,6 +223,32 @@ HF_TEST(tool, good_variants_are_accepted)
 		struct hf_err err = {};
 		cr_expect_eq(tool_new(slice_of(doc), &folder, &tool, &err), HF_OK, "\"%s\": %s",
 			     edits[i].to, err.text);
+		tool_free(tool);
+		free(doc);
+	}
+}
+
+HF_TEST(tool, plain_mode_and_waits_are_read)
+{
+	static const struct edit edits[] = {
+		{ "\"attempts\": 4", "\"mode\": \"plain\"", "" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"", "\"kind\": \"wait\", \"ms\": 250",
+		  "" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"",
+		  "\"kind\": \"wait\", \"until\": {\"$from\": \"/args/month\"}", "" },
+	};
+	for (size_t i = 0; i < countof(edits); i++) {
+		char *doc = edited(edits[i].from, edits[i].to);
+		struct tool *tool = nullptr;
+		struct hf_err err = {};
+		cr_assert_eq(tool_new(slice_of(doc), &folder, &tool, &err), HF_OK, "%s", err.text);
+		const struct phase_spec *first = &tool->phases[0];
+		cr_expect_eq(tool->phases[1].plain, i == 0);
+		cr_expect_eq(first->type, i == 0 ? PHASE_SQL : PHASE_WAIT);
+		cr_expect_eq(first->wait_ms, i == 0 ? 0 : i == 1 ? 250 : -1);
+		cr_expect_eq(first->timeout_ms, i == 0 ? 30'000 : i == 1 ? 250 : 1);
+		cr_expect_eq(first->effect, EFFECT_LOCAL);
+		cr_expect(slice_is(first->until, i == 2 ? "{\"$from\": \"/args/month\"}" : ""));
 		tool_free(tool);
 		free(doc);
 	}
@@ -237,6 +279,13 @@ HF_TEST(tool, a_bad_top_level_is_refused_by_pointer_and_reason)
 		{ "90000000", "1.5", "/tombstone_ttl_ms: must be an integer" },
 		{ "90000000", "-1", "/tombstone_ttl_ms: must be 0 to " },
 		{ "\"park\"", "\"stop\"", "/on_disconnect: must be \"park\" or \"continue\"" },
+		{ "\"park\"", "\"park\", \"answer_window_ms\": 99",
+		  "/answer_window_ms: must be 100 to 3600000" },
+		{ "\"park\"", "\"park\", \"answer_window_ms\": \"5\"",
+		  "/answer_window_ms: must be an integer" },
+		{ "\"park\"", "\"park\", \"park_ttl_ms\": 0", "/park_ttl_ms: must be 1 to " },
+		{ "\"name\": \"report\"", "\"name\": \"task_status\"",
+		  "/name: \"task_status\" is the name of a tool that every server has" },
 		{ "{\"running\": 4}", "{\"running\": 0}", "/limits/running: must be 1 to" },
 		{ "{\"running\": 4}", "{\"jogging\": 4}", "/limits/jogging: unknown member" },
 		{ "\"weather\"", "\"Weather\"", "/data/0/table: must be of a-z 0-9 _" },
@@ -291,8 +340,36 @@ HF_TEST(tool, a_bad_phase_is_refused_by_pointer_and_reason)
 		  "/phases/1/name: \"collect\" stands twice" },
 		{ "\"name\": \"render\"", "\"name\": \"a/b\"", "/phases/1/name: must be 1 to 64" },
 		{ "\"name\": \"render\", ", "", "/phases/1: member \"name\" is missing" },
-		{ "\"kind\": \"sql\"", "\"kind\": \"wait\"",
-		  "/phases/0/kind: phases of this kind can't run yet" },
+		{ "\"kind\": \"sql\"", "\"kind\": \"wait\"", "/phases/0/file: unknown member" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"", "\"kind\": \"wait\"",
+		  "/phases/0: a wait phase has either \"ms\" or \"until\"" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"",
+		  "\"kind\": \"wait\", \"ms\": 1, \"until\": \"2015-09-01T12:30:00Z\"",
+		  "/phases/0: a wait phase has either \"ms\" or \"until\"" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"", "\"kind\": \"wait\", \"ms\": -1",
+		  "/phases/0/ms: must be 0 to" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"",
+		  "\"kind\": \"wait\", \"ms\": 3600001",
+		  "/phases/0/ms: 3600001 is over the tool's deadline_ms 3600000" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"",
+		  "\"kind\": \"wait\", \"until\": \"tomorrow\"",
+		  "/phases/0/until: is no RFC 3339 time" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"",
+		  "\"kind\": \"wait\", \"until\": 7", "/phases/0/until: must be an RFC 3339 time" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"",
+		  "\"kind\": \"wait\", \"until\": {\"$from\": \"/args/year\"}",
+		  "/phases/0/until: /args/year: inputSchema has no property" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"",
+		  "\"kind\": \"wait\", \"until\": {\"$from\": \"/state/render/at\"}",
+		  "/phases/0/until: /state/render/at: phase \"render\" is not before this one" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"",
+		  "\"kind\": \"wait\", \"ms\": 1, \"effect\": \"pure\"",
+		  "/phases/0/effect: a phase of kind wait is local" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"",
+		  "\"kind\": \"wait\", \"ms\": 1, \"attempts\": 2",
+		  "/phases/0/attempts: unknown member" },
+		{ "\"attempts\": 4", "\"mode\": \"simple\"",
+		  "/phases/1/mode: must be \"frames\" or \"plain\"" },
 		{ "\"kind\": \"sql\"", "\"kind\": \"mcp\"",
 		  "/phases/0/kind: phases of this kind can't run yet" },
 		{ "\"kind\": \"sql\"", "\"kind\": \"exec\"", "/phases/0/kind: must be \"sql\"" },

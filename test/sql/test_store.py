@@ -157,7 +157,7 @@ class Bench:
                 for _ in range(5)]
         said = [run.communicate(timeout=120)[0] for run in runs]
         check(all(run.returncode == 0 for run in runs), "five migrations at once all succeed", said)
-        equal(sum("1 migration was" in text for text in said), 1, "one of five applies")
+        equal(sum("0 migrations" not in text for text in said), 1, "one of five applies")
         self.a, self.b = Store(self.cluster), Store(self.cluster)
         again = subprocess.run([rig.HOLDFAST, "migrate"], env=environment, check=False,
                                capture_output=True, text=True)
@@ -261,13 +261,14 @@ class Bench:
     def move_clock(self, by):
         self.a.conn.execute(
             "CREATE OR REPLACE FUNCTION holdfast.now_() RETURNS timestamptz LANGUAGE sql VOLATILE"
-            f" SET search_path = pg_catalog AS $$ SELECT clock_timestamp() + interval '{by}' $$")
+            f" AS $$ SELECT clock_timestamp() + interval '{by}' $$")
 
     def make_week(self):
         week = self.a.one("SELECT week_of(to_ms(now_()))")
         for table in ("task", "step", "event", "artifact"):
             self.a.conn.execute(f"CREATE TABLE IF NOT EXISTS {table}_w{week} PARTITION OF {table}"
                                 f" FOR VALUES FROM ({week}) TO ({week + 1})")
+        self.a.conn.execute("INSERT INTO week (week) VALUES (%s) ON CONFLICT DO NOTHING", (week,))
 
     # --- claims and the fence (rules 1, 2) ---
 

@@ -1,17 +1,78 @@
 #!/usr/bin/python3
 """What a downstream can do to a call: answers lost after the effect, resets, 409, 422, 429, 503,
-redirects, interim answers. Keyed: the same key until it is answered. Lookup: read back, never sent
-again when it had happened. What was refused is not repeated (R2.5, V5, V7; cases B055-B057)."""
+redirects, interim answers, bombs, waves. Keyed: the same key until it is answered. Lookup: read
+back, never sent again when it had happened. What was refused is not repeated. Waits are those that
+were asked for, within bounds, and hold no slot. Nothing is sent to whom nobody allowed, nor to a
+server whose certificate does not hold (R2.5, V5, V7; cases B055-B058)."""
 
+import gzip
+import json
 import pathlib
+import socket
+import ssl
+import subprocess
+import threading
 import time
 import uuid
 
 import rig
 from rig import check, equal
 
-counts = {"scripted": 0, "lost_answers": 0, "read_back": 0}
-stack = rig.Stack(workers=2, tools=[rig.http_tool(), rig.http_tool("letter", mail=True)],
+RETRY_AFTER_SECONDS_MAX = 3600
+SLOTS = 2 * 32
+
+
+def edited(folder, change):
+    """The tool with its first phase changed."""
+    path = folder / "tool.json"
+    manifest = json.loads(path.read_text())
+    change(manifest["phases"][0])
+    path.write_text(json.dumps(manifest))
+    return folder
+
+
+def with_secrets(phase):
+    phase["request"]["headers"] = {"Authorization": "Bearer secret-1", "X-Api-Key": "secret-2"}
+
+
+class Other:
+    """A listener that nothing should come to, or nothing but a TLS hello: counts connections, and
+    the bytes that came out of TLS."""
+
+    def __init__(self, context=None):
+        self.connections = self.got = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.context = context
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            connection, _ = self.listener.accept()
+            self.connections += 1
+            try:
+                with connection:
+                    connection.settimeout(5)
+                    if self.context:
+                        with self.context.wrap_socket(connection, server_side=True) as tls:
+                            self.got += len(tls.recv(4096))
+            except OSError:
+                pass
+
+
+counts = {"scripted": 0, "lost_answers": 0, "read_back": 0, "waited": 0, "wave": 0}
+other = Other()
+stack = rig.Stack(workers=2, tools=[
+    rig.http_tool(), rig.http_tool("letter", mail=True),
+    # As tool.json's defaults have it: 500 ms, 60 s.
+    rig.http_tool("patient", backoff_first_ms=500, backoff_max_ms=60_000),
+    rig.http_tool("once", attempts=1),
+    rig.http_tool("wave", backoff_first_ms=1000, backoff_max_ms=60_000),
+    edited(rig.http_tool("secretive"), with_secrets),
+    edited(rig.http_tool("stray"), lambda phase: phase["request"].update(
+        url=f"http://127.0.0.1:{other.port}/steal")),
+    edited(rig.http_tool("tls", attempts=2), lambda phase: phase["request"].update(
+        url="{/conf/tls}/ledger"))],
                   settings={"worker": {"beat_ms": 200, "lease_ms": 3000, "poll_ms": 100}})
 client = stack.client()
 scripts = pathlib.Path(stack.folder / "scripts")
@@ -66,6 +127,180 @@ def passing():
         equal(stack.effects_by_id().get(effect_id), 1, f"{name}: one effect")
         waited = seconds(sends[1]) - seconds(sends[0])
         check(least <= waited <= most, f"{name}: waited", waited)
+
+
+def waits():
+    """B056 by the default backoff: what is asked for is waited for, anything else is as if nothing
+    had been said, and nothing follows at once."""
+    for name, raw, least, most in (
+            ("2 s", b"Retry-After: 2", 2, 4), ("a date in 3 s", b"Retry-After: {DATE+3s}", 2.5, 6),
+            ("negative", b"Retry-After: -5", 0.5, 2), ("junk", b"Retry-After: 120junk", 0.5, 2),
+            ("past", b"Retry-After: Wed, 21 Oct 2015 07:28:00 GMT", 0.5, 2),
+            ("zero", b"Retry-After: 0", 0.5, 2), ("none", b"X-None: 1", 0.5, 2),
+            ("empty", b"Retry-After:", 0.5, 2), ("fraction", b"Retry-After: 1.5", 0.5, 2)):
+        for status in (b"429 Slow", b"503 Busy"):
+            _, result, sends = run([answer(status, raw)], "patient")
+            equal(result["status"], "completed", f"{name}: completed")
+            equal(len(sends), 2, f"{name}: sends")
+            equal(len({line["key"] for line in sends}), 1, f"{name}: one key")
+            waited = seconds(sends[1]) - seconds(sends[0])
+            check(least <= waited <= most, f"Retry-After {name}: waited", waited)
+            counts["waited"] += 1
+
+
+def long_waits():
+    """A wait far ahead is cut to the cap, said to the client, holds no slot, and can be cancelled
+    at once."""
+    tasks = []
+    for number in range(SLOTS + 6):
+        raw = (b"Retry-After: 99999999999999999999", b"Retry-After: Sun Nov  6 08:49:37 2044")
+        path = scripts / f"long-{number}"
+        path.write_bytes(answer(b"429 Slow", raw[number % 2]))
+        tasks.append((f"long-{uuid.uuid4()}", path))
+    stack.steer(script=[str(path) for _, path in tasks])
+    handles = [client.call("patient", {"effect_id": effect_id}).task_id for effect_id, _ in tasks]
+    told = f"Retry-After: {RETRY_AFTER_SECONDS_MAX} s"
+    for task in handles:
+        message = rig.until(lambda task=task: told in (client.get(task).result.get(
+            "statusMessage") or ""), 20, f"long wait: told {told}")
+        check(message, "long wait: shown", client.get(task).result)
+    effect_id, result, sends = run([], "deliver")
+    equal((result["status"], len(sends)), ("completed", 1), "long wait: slots are free")
+    for task in handles:
+        begun = time.monotonic()
+        client.cancel(task)
+        equal(client.wait(task, 10).result["status"], "cancelled", "long wait: cancelled")
+        check(time.monotonic() - begun < 3, "long wait: cancelled at once",
+              time.monotonic() - begun)
+    for effect_id, _ in tasks:
+        equal(len(sends_of(effect_id)), 1, "long wait: sent once")
+
+
+def attempts_are_recorded():
+    """B055: each request on the wire is an attempt that the store knows of."""
+    for resets in (0, 1, 3):
+        effect_id, result, sends = run([b"(reset)"] * resets, "deliver")
+        equal(result["status"], "completed", f"{resets} resets: completed")
+        equal(len(sends), resets + 1, f"{resets} resets: sends")
+        steps = stack.query("SELECT s.attempt FROM holdfast.step s JOIN holdfast.task t "
+                            "USING (task) WHERE t.effect_id = %s AND s.name = 'post'",
+                            (effect_id,))
+        equal(steps, [(resets + 1,)], f"{resets} resets: the attempt of the recovery point")
+    # Not to be tried again: one request, and nobody says that it failed.
+    path = scripts / "once"
+    path.write_bytes(b"(reset)")
+    stack.steer(script=[str(path)])
+    effect_id = f"once-{uuid.uuid4()}"
+    handle = client.call("once", {"effect_id": effect_id})
+    told = rig.until(lambda: "nobody can tell" in (client.get(handle.task_id).result.get(
+        "statusMessage") or ""), 10, "once: unknown")
+    check(told, "once: says so", client.get(handle.task_id).result)
+    time.sleep(1.5)
+    equal(client.get(handle.task_id).result["status"], "working", "once: not failed")
+    equal(len(sends_of(effect_id)), 1, "once: sent once")
+
+
+def redirects_with_secrets():
+    """B057: the other place sees no connection, let alone a secret."""
+    for status, place in ((b"307 Temporary Redirect", b"http://{OTHER}/steal"),
+                          (b"302 Found", b"http://{OTHER}/steal"), (b"302 Found", b"/ledger2"),
+                          (b"303 See Other", b"http://{OTHER}/steal"),
+                          (b"308 Permanent Redirect", b"//{OTHER}/steal")):
+        stack.steer(other=f"127.0.0.1:{other.port}")
+        _, result, sends = run([answer(status, b"Location: " + place)], "secretive")
+        equal(result["status"], "failed", f"{status}: failed")
+        message = (result.get("error") or {}).get("message") or ""
+        check("redirect refused" in message, f"{status}: named", message)
+        equal(len(sends), 1, f"{status}: sent once")
+    equal(other.connections, 0, "redirects: nobody came to the other place")
+
+
+def not_allowed():
+    _, result, _ = run([], "stray")
+    message = (result.get("error") or {}).get("message") or ""
+    equal(result["status"], "failed", "a host that is not on the list: failed")
+    check("host not allowed" in message, "a host that is not on the list: named", message)
+    equal((result.get("error") or {}).get("data", {}).get("executed"), "no", "not executed")
+    equal(other.connections, 0, "a host that is not on the list: no connection")
+
+
+def memory_kib():
+    peaks = []
+    for worker in stack.workers:
+        status = pathlib.Path("/proc", str(worker.pid), "status").read_text()
+        peaks += [int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line]
+    return max(peaks)
+
+
+def bombs():
+    """A small answer that would be a large one, and a large one: neither is kept."""
+    small = gzip.compress(bytes(256 << 20))
+    before = memory_kib()
+    for name, raw in (
+            ("gzip", answer(b"200 OK", b"Content-Encoding: gzip", body=small)),
+            ("gzip on the way", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n" + small),
+            ("large", answer(b"200 OK", body=bytes(64 << 20)))):
+        effect_id, result, sends = run([raw])
+        equal(result["status"], "failed", f"{name} bomb: failed")
+        equal((result.get("error") or {}).get("data", {}).get("executed"), "maybe",
+              f"{name} bomb: its effect may stand")
+        equal(len(sends), 1, f"{name} bomb: sent once")
+    check(memory_kib() - before < 24 << 10, "bombs: memory in KiB", memory_kib() - before)
+
+
+def wave():
+    """B058: who failed together comes back apart. Each wait counts from its own failure, as if all
+    had failed at the same moment."""
+    tasks, window, most_share = 600, 0.05, 0.1
+    path = scripts / "wave"
+    path.write_bytes(answer(b"503 Busy"))
+    stack.steer(script=[str(path)] * tasks)
+    mark = f"wave-{uuid.uuid4()}"
+    clients = [stack.client() for _ in range(4)]
+
+    def call(lane):
+        return [clients[lane].call("wave", {"effect_id": f"{mark}-{lane}-{n}"}).task_id
+                for n in range(tasks // 4)]
+
+    handles = [task for lane in rig.in_parallel(call, [0, 1, 2, 3]) for task in lane]
+    for task in handles:
+        equal(client.wait(task, 60).result["status"], "completed", "wave: completed")
+    first, delays = {}, []
+    for line in sends_of(mark):
+        name = json.loads(line["body"])["effect_id"]
+        if name in first:
+            delays.append(seconds(line) - first[name])
+        else:
+            first[name] = seconds(line)
+    equal((len(first), len(delays)), (tasks, tasks), "wave: each came back once")
+    check(min(delays) >= 0.99, "wave: not before the floor", min(delays))
+    fullest = max(sum(begin <= wait < begin + window for wait in delays) for begin in delays)
+    check(fullest <= tasks * most_share, "wave: the fullest 50 ms hold", fullest)
+    counts["wave"] = len(delays)
+    counts["wave_fullest_50_ms"] = fullest
+
+
+def false_certificate():
+    """Nothing is said to a server that cannot show who it is."""
+    pair = stack.folder / "tls.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                    "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=127.0.0.1", "-addext",
+                    "subjectAltName=IP:127.0.0.1", "-days", "2", "-keyout", pair, "-out", pair],
+                   check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair)
+    server = Other(context)
+    conf = json.loads((stack.folder / "conf.json").read_text())
+    stack.write("conf.json", json.dumps(conf | {"tls": f"https://127.0.0.1:{server.port}"}))
+    for worker in stack.workers:
+        worker.terminate()
+        worker.start()
+    _, result, _ = run([], "tls")
+    message = (result.get("error") or {}).get("message") or ""
+    equal(result["status"], "failed", "false certificate: failed")
+    check("certificate" in message, "false certificate: named", message)
+    equal((result.get("error") or {}).get("data", {}).get("executed"), "no", "not executed")
+    equal((server.connections, server.got), (2, 0), "false certificate: tried, nothing said")
 
 
 def definitive():
@@ -142,6 +377,9 @@ def gone_for_a_while():
     equal(stack.effects_by_id().get(effect_id), 1, "one effect")
 
 
-for part in (passing, definitive, odd_successes, lost_answers, read_back, gone_for_a_while):
+for part in (passing, waits, long_waits, attempts_are_recorded, definitive, redirects_with_secrets,
+             not_allowed, odd_successes, bombs, lost_answers, read_back, gone_for_a_while, wave,
+             false_certificate):
     part()
-rig.finish("downstream_faults", counts, {"scripted": 20, "lost_answers": 3, "read_back": 5})
+rig.finish("downstream_faults", counts, {"scripted": 50, "lost_answers": 3, "read_back": 5,
+                                         "waited": 18, "wave": 600})

@@ -129,7 +129,7 @@ def other_tool():
 def move_clock(days):
     """All who look at a clock of their own are started anew, as after a long stop."""
     stack.query(f"""CREATE OR REPLACE FUNCTION holdfast.now_() RETURNS timestamptz
-        LANGUAGE sql VOLATILE SET search_path = pg_catalog
+        LANGUAGE sql VOLATILE
         AS $$ SELECT clock_timestamp() + interval '{days} days' $$""")
     for process in stack.maintains:
         process.terminate()

@@ -224,11 +224,10 @@ def method_rungs():
                    "resources/read", "Tools/list", "logging/setLevel"):
         rung(f"method {method}", send(message(method), name="x"), 404, -32601)
     plain = rig.meta(declare=False)
-    for body in (call(_meta=plain), message("tasks/get", {"taskId": "x", "_meta": plain}),
-                 message("tasks/cancel", {"taskId": "x", "_meta": plain}),
-                 call(_meta=plain | {rig.META + "clientCapabilities": {"tasks": {}}}),
-                 call(_meta=plain | {rig.META + "clientCapabilities": {
-                     "extensions": {rig.TASKS: True}}})):
+    legacy = plain | {rig.META + "clientCapabilities": {"tasks": {}}}
+    wrong = plain | {rig.META + "clientCapabilities": {"extensions": {rig.TASKS: True}}}
+    for body in (message(method, {"taskId": "x", "_meta": declared})
+                 for method in ("tasks/get", "tasks/cancel") for declared in (plain, legacy, wrong)):
         answer = rung(f"{body['method']} undeclared", send(body), 400, -32021)
         data = answer.data if isinstance(answer.data, dict) else {}
         equal(data.get("requiredCapabilities"), {"extensions": {rig.TASKS: {}}},
@@ -292,8 +291,9 @@ def right_answers():
         check(shown["cacheScope"] in ("public", "private"), f"{name}: cacheScope")
         info = shown["_meta"][rig.META + "serverInfo"]
         check(info["name"] == "holdfast" and info["version"], f"{name}: serverInfo")
-    equal([tool["name"] for tool in listed["tools"]], ["deliver"], "tools/list: the tools")
-    tool = listed["tools"][0]
+    names = [tool["name"] for tool in listed["tools"]]
+    equal((names.count("deliver"), len(set(names))), (1, len(names)), "tools/list: each tool once")
+    tool = listed["tools"][names.index("deliver")]
     check("effect_id" in tool["inputSchema"]["required"], "the effect ID is published as required")
     check("nextCursor" not in listed, "one page has no next")
     rung("Mcp-Name in base64", send(call(arguments={"effect_id": "b64"}),
@@ -315,6 +315,15 @@ def right_answers():
     check(isinstance(end["ttlMs"], int), "get: ttlMs at the end", end["ttlMs"])
     got = send(message("tasks/get", {"taskId": handle["taskId"]}), name=sentinel(handle["taskId"]))
     equal(got.result, end, "get: the same with Mcp-Name in base64")
+    # Who does not declare Tasks never gets one: an ordinary result, or the code that says so.
+    for name, declared in (("undeclared", {}), ("the legacy capability", {"tasks": {}}),
+                           ("not an object", {"extensions": {rig.TASKS: True}})):
+        plain = send(call(arguments={"effect_id": f"plain-{name.replace(' ', '-')}"},
+                          _meta=rig.meta(False) | {rig.META + "clientCapabilities": declared}),
+                     seconds=30)
+        check(not plain.handle and ((plain.status, plain.code) == (400, -32021) or
+                                    plain.status == 200 and b'"content"' in plain.body),
+              f"a plain call, {name}: no task", repr(plain))
     # `params.task` is a thing of an older revision.
     old = rung("params.task ignored", send(call(arguments={"effect_id": "old"},
                                                 task={"ttl": 1})), 200)

@@ -1,6 +1,6 @@
 /* test_program.c - program phases with real processes and a pretended run: what each way of ending
  * comes to, and that nothing is left of it. The tools are this program itself, started with the
- * name of one as its first argument. */
+ * name of one as its last argument; those in plain mode stand further below. */
 #include <errno.h>
 #include <ev.h>
 #include <fcntl.h>
@@ -8,7 +8,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -337,9 +339,253 @@ static const struct {
 	{ "not_utf8", be_not_utf8 },
 };
 
+/* --- the tools in plain mode ------------------------------------------------------------------ */
+
+static struct buf read_whole(int fd)
+{
+	struct buf whole = {};
+	ssize_t got;
+	while ((got = read(fd, buf_reserve(&whole, 4096), 4096)) > 0)
+		buf_grew(&whole, (size_t)got);
+	return whole;
+}
+
+static int plain_environment(void)
+{
+	static const char *const names[] = { "HOLDFAST_TASK",      "HOLDFAST_TOOL",
+					     "HOLDFAST_PHASE",     "HOLDFAST_ATTEMPT",
+					     "HOLDFAST_EFFECT_ID", "HOLDFAST_KEY",
+					     "HOLDFAST_RIG" };
+	struct buf arguments = read_whole(STDIN_FILENO);
+	int file = open(getenv("HOLDFAST_STATE_FILE"), O_RDONLY);
+	struct buf states = read_whole(file);
+	close(file);
+	printf("{\"args\":%s,\"state\":%s", arguments.data, states.data);
+	for (size_t i = 0; i < countof(names); i++)
+		printf(",\"%s\":\"%s\"", names[i] + strlen("HOLDFAST_"), getenv(names[i]));
+	long long left = atoll(getenv("HOLDFAST_DEADLINE_MS"));
+	long long then = atoll(getenv("HOLDFAST_DEADLINE"));
+	bool timely = left > 0 && left <= 20'000 && then - left <= clock_wall_ms();
+	bool fresh = access("left", F_OK) != 0 && access(getenv("HOME"), W_OK) == 0;
+	fclose(fopen("left", "w"));
+	int open_count = 0;
+	for (int fd = 0; fd < 200; fd++)
+		open_count += fcntl(fd, F_GETFD) >= 0;
+	bool secret = getenv("HOLDFAST_SECRET");
+	char path[4096];
+	ssize_t len = readlink("/proc/self/exe", path, sizeof path);
+	while (len > 0 && path[len - 1] != '/')
+		len--;
+	bool found = len > 1 && strncmp(getenv("PATH"), path, (size_t)len - 1) == 0;
+	printf(",\"timely\":%d,\"fresh\":%d,\"open\":%d,\"secret\":%d,\"path\":%d}\n", timely,
+	       fresh, open_count, secret, found);
+	return 0;
+}
+
+static int plain_printing(void)
+{
+	struct buf text = read_whole(STDIN_FILENO);
+	fwrite(text.data + 1, 1, text.len - 2, stdout); /* without its quotes */
+	return 0;
+}
+
+static int plain_exit_with(void)
+{
+	struct buf number = read_whole(STDIN_FILENO);
+	fprintf(stderr, "last words\n");
+	printf("{}");
+	return atoi(number.data);
+}
+
+static int plain_killed(void)
+{
+	printf("{}");
+	fflush(stdout);
+	return kill(getpid(), SIGKILL);
+}
+
+static int plain_hanging(void)
+{
+	fprintf(stderr, "hanging\n");
+	if (fork() == 0)
+		setsid();
+	for (;;)
+		pause();
+}
+
+static int plain_flooding(void)
+{
+	static char line[4096];
+	memset(line, 'x', sizeof line);
+	for (;;)
+		fwrite(line, sizeof line, 1, stdout);
+}
+
+static int step_connect(void)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	snprintf(address.sun_path, sizeof address.sun_path, "%s", getenv("HOLDFAST_SOCKET"));
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	return connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ? fd : -1;
+}
+
+/* {t: type, name: "a"}, with a value where there is one. */
+static struct buf step_frame(const char *type, const char *value)
+{
+	struct buf out = {};
+	size_t start = frame_begin(&out);
+	frame_map(&out, value ? 3 : 2);
+	frame_text(&out, slice_of("t"));
+	frame_text(&out, slice_of(type));
+	frame_text(&out, slice_of("name"));
+	frame_text(&out, slice_of("a"));
+	if (value) {
+		frame_text(&out, slice_of("value"));
+		frame_text(&out, slice_of(value));
+	}
+	return frame_end(&out, start) ? out : (struct buf){};
+}
+
+static void step_send(int fd, struct buf frame)
+{
+	ssize_t sent = write(fd, frame.data, frame.len);
+	(void)sent;
+}
+
+/* The whole of one answer: its type, or its value; "" where the connection was closed. */
+static const char *step_answer(int fd)
+{
+	static struct buf in;
+	struct frame frame;
+	size_t used;
+	struct hf_err err;
+	struct slice text;
+	buf_clear(&in);
+	while (frame_next(buf_slice(&in), &frame, &used, &err) == FRAME_PART) {
+		ssize_t got = read(fd, buf_reserve(&in, 4096), 4096);
+		if (got <= 0)
+			return "";
+		buf_grew(&in, (size_t)got);
+	}
+	if (!frame_get_text(&frame, "value", &text))
+		text = slice_is(frame.type, "value") ? slice_of("nil") : frame.type;
+	return hf_strndup(text.data, text.len);
+}
+
+static const char *step_ask(const char *type, const char *value)
+{
+	int fd = step_connect();
+	step_send(fd, step_frame(type, value));
+	const char *answer = step_answer(fd);
+	close(fd);
+	return answer;
+}
+
+static int plain_steps(void)
+{
+	printf("[\"%s\"", step_ask("recall", nullptr));
+	printf(",\"%s\"", step_ask("checkpoint", "one"));
+	printf(",\"%s\"", step_ask("recall", nullptr));
+	/* A question that comes in two halves does not hold up another. */
+	int slow = step_connect();
+	struct buf frame = step_frame("recall", nullptr);
+	step_send(slow, (struct buf){ .data = frame.data, .len = 9 });
+	printf(",\"%s\"", step_ask("recall", nullptr));
+	step_send(slow, (struct buf){ .data = frame.data + 9, .len = frame.len - 9 });
+	printf(",\"%s\"", step_answer(slow));
+	/* Nonsense closes its own connection alone. */
+	int bad = step_connect();
+	step_send(bad,
+		  (struct buf){ .data = (char *)(uintptr_t)"GET / HTTP/1.1\r\n\r\n", .len = 18 });
+	printf(",\"%s\"", step_answer(bad));
+	printf(",\"%s\"", step_ask("result", "one"));
+	printf(",\"%s\"", step_ask("checkpoint", nullptr));
+	int far = step_connect();
+	step_send(far, (struct buf){ .data = (char *)(uintptr_t)"\0\x20\0\0....", .len = 8 });
+	printf(",\"%s\"", step_answer(far));
+	printf(",\"%s\"]", step_ask("recall", nullptr));
+	return 0;
+}
+
+/* More questions at once than are served at once, and the answers in the other order. */
+static int plain_crowd(void)
+{
+	enum { COUNT = 3 * PLAIN_CONNECTIONS_MAX };
+	int fds[COUNT];
+	for (int i = 0; i < COUNT; i++)
+		fds[i] = step_connect();
+	int answered = 0;
+	for (int i = 0; i < COUNT; i++) {
+		step_send(fds[i], step_frame("checkpoint", "x"));
+		answered += strcmp(step_answer(fds[i]), "ok") == 0;
+		close(fds[i]);
+	}
+	printf("%d", answered);
+	return 0;
+}
+
+static void leave(const char *name, const char *text)
+{
+	char path[4096];
+	snprintf(path, sizeof path, "%s/%s", getenv("HOLDFAST_ARTIFACTS"), name);
+	FILE *file = fopen(path, "w");
+	fputs(text, file);
+	fclose(file);
+}
+
+static int plain_leaving(void)
+{
+	struct buf what = read_whole(STDIN_FILENO);
+	char path[4096];
+	snprintf(path, sizeof path, "%s/odd", getenv("HOLDFAST_ARTIFACTS"));
+	leave("b.PDF", "second");
+	leave("a.txt", "first");
+	if (strstr(what.data, "folder"))
+		mkdir(path, 0700);
+	else if (strstr(what.data, "link") && symlink("/etc/passwd", path) < 0)
+		return 1;
+	else if (strstr(what.data, "fifo"))
+		mkfifo(path, 0700);
+	for (int i = 0; strstr(what.data, "many") && i < 64; i++) {
+		char name[16];
+		snprintf(name, sizeof name, "%d", i);
+		leave(name, "x");
+	}
+	return strstr(what.data, "fail") != nullptr;
+}
+
+static const struct {
+	const char *name;
+	int (*run)(void);
+} plain_tools[] = {
+	{ "environment", plain_environment },
+	{ "printing", plain_printing },
+	{ "exit", plain_exit_with },
+	{ "killed", plain_killed },
+	{ "hanging", plain_hanging },
+	{ "flooding", plain_flooding },
+	{ "steps", plain_steps },
+	{ "crowd", plain_crowd },
+	{ "leaving", plain_leaving },
+};
+
+static void be_a_plain_tool(const char *name)
+{
+	for (size_t i = 0; i < countof(plain_tools); i++) {
+		if (strcmp(name, plain_tools[i].name) != 0)
+			continue;
+		int status = plain_tools[i].run();
+		fflush(stdout);
+		_exit(status); /* what it leaks is nobody's concern */
+	}
+	_exit(99);
+}
+
 /* Before Criterion's main: as a tool this process is nothing else. */
 [[gnu::constructor]] static void be_a_tool(int argc, char **argv)
 {
+	if (argc == 3 && strcmp(argv[1], "test-plain") == 0)
+		be_a_plain_tool(argv[2]);
 	if (argc != 3 || strcmp(argv[1], "test-tool") != 0)
 		return;
 	for (size_t i = 0; i < countof(tools); i++) {
@@ -514,7 +760,8 @@ static void tear_down(void)
 }
 
 static char self[4096];
-static char role[] = "test-tool", tool_label[] = "sample", phase_label[] = "render";
+static char role[] = "test-tool", plain_role[] = "test-plain", tool_label[] = "sample",
+	    phase_label[] = "render";
 static char passed[] = "HOLDFAST_RIG", not_set[] = "HOLDFAST_NOT_SET";
 static char *command[] = { self, role, nullptr, nullptr };
 
@@ -524,6 +771,7 @@ static void begin(struct run *run, const char *tool, const char *args, enum effe
 	ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
 	cr_assert(len > 0);
 	self[len] = '\0';
+	command[1] = role;
 	command[2] = (char *)(uintptr_t)tool;
 	*run = (struct run){
 		.worker = &worker,
@@ -533,6 +781,14 @@ static void begin(struct run *run, const char *tool, const char *args, enum effe
 		.time_ms = 20'000,
 		.may_send = true,
 	};
+}
+
+static void begin_plain(struct run *run, const char *tool, const char *args,
+			enum effect_class effect)
+{
+	begin(run, tool, args, effect);
+	run->phase.plain = true;
+	command[1] = plain_role;
 }
 
 static void end(struct run *run)
@@ -968,4 +1224,159 @@ HF_TEST(program, what_a_killed_worker_left_is_removed_by_the_next, .init = set_u
 	check_family_is_dead(&run);
 	host_pool_close(next);
 	end(&run);
+}
+
+/* --- plain mode ------------------------------------------------------------------------------- */
+
+static const struct ending plain_endings[] = {
+	{ "printing", "\" {\"n\": [1, \"x\"]}\n\"", EFFECT_PURE, 0, PHASE_DONE, "", false },
+	{ "printing", "\"\n\"", EFFECT_KEYED, 0, PHASE_DONE, "", false },
+	{ "printing", "\"done!\"", EFFECT_PURE, 0, PHASE_TOOL_ERROR,
+	  "render wrote no JSON to stdout: ", false },
+	{ "printing", "\"{} {}\"", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "wrote no JSON", false },
+	{ "printing", "\"{\"a\":1,\"a\":2}\"", EFFECT_KEYED, 0, PHASE_TOOL_ERROR, "wrote no JSON",
+	  true },
+	{ "exit", "75", EFFECT_KEYED, 0, PHASE_RETRY, "asked for a retry (exit 75)", true },
+	{ "exit", "3", EFFECT_PURE, 0, PHASE_TOOL_ERROR,
+	  "render failed (exit 3). Its last output: last words", false },
+	{ "exit", "127", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "render failed (exit 127)", false },
+	{ "killed", "{}", EFFECT_PURE, 0, PHASE_CRASHED, "killed by signal 9", false },
+	{ "hanging", "{}", EFFECT_PURE, 300, PHASE_RETRY, "timed out after 300 ms. Its last",
+	  false },
+	{ "flooding", "{}", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "wrote over 1048576 bytes", false },
+	{ "leaving", "{}", EFFECT_PURE, 0, PHASE_DONE, "", false },
+	{ "leaving", "\"folder\"", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "left odd, which is no file",
+	  false },
+	{ "leaving", "\"link\"", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "left odd, which is no file",
+	  false },
+	{ "leaving", "\"fifo\"", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "left odd, which is no file",
+	  false },
+	{ "leaving", "\"many\"", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "left more than 64 artifacts",
+	  false },
+	{ "no such tool", "{}", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "exit 99", false },
+};
+
+HF_TEST(plain, each_ending_has_its_outcome, .init = set_up, .fini = tear_down)
+{
+	for (size_t i = 0; i < countof(plain_endings); i++) {
+		const struct ending *ending = &plain_endings[i];
+		struct run run;
+		begin_plain(&run, ending->tool, ending->args, ending->effect);
+		if (ending->time_ms)
+			run.time_ms = ending->time_ms;
+		finish(&run);
+		cr_expect_eq(run.outcome, ending->outcome, "%s %s: outcome %d, %s", ending->tool,
+			     ending->args, run.outcome, run.text.data);
+		cr_expect(strstr(run.text.data, ending->text), "%s: %s", ending->tool,
+			  run.text.data);
+		cr_expect_eq(run.maybe_sent, ending->maybe_sent, "%s", ending->tool);
+		if (i == 1)
+			cr_expect_str_eq(run.result.data, "{}");
+		end(&run);
+	}
+	/* No process is kept for another run. */
+	while (host_pool_count(worker.hosts))
+		ev_run(ev_default_loop(0), EVRUN_ONCE);
+}
+
+HF_TEST(plain, a_program_that_cannot_be_started_is_no_word_of_the_tool, .init = set_up,
+	.fini = tear_down)
+{
+	static char missing[][8] = { "./none", "./cwd" };
+	for (size_t i = 0; i < countof(missing); i++) {
+		struct run run;
+		begin_plain(&run, "exit", "0", EFFECT_PURE);
+		char *words[] = { missing[i], nullptr };
+		run.phase.command = words;
+		finish(&run);
+		cr_expect_eq(run.outcome, i == 0 ? PHASE_FAILED : PHASE_CRASHED, "%s",
+			     run.text.data);
+		end(&run);
+	}
+}
+
+HF_TEST(plain, it_never_gets_the_process_of_another_run, .init = set_up, .fini = tear_down)
+{
+	struct run run;
+	begin(&run, "twice", "{}", EFFECT_PURE);
+	finish(&run);
+	cr_assert_eq(host_pool_count(worker.hosts), 1, "one waits");
+	end(&run);
+	/* The same command in plain mode: it finds no frames there, and ends. */
+	begin(&run, "twice", "{}", EFFECT_PURE);
+	run.phase.plain = true;
+	run.time_ms = 5'000;
+	finish(&run);
+	cr_expect_neq(run.outcome, PHASE_RETRY, "%s", run.text.data);
+	end(&run);
+}
+
+HF_TEST(plain, it_finds_its_arguments_states_and_place, .init = set_up, .fini = tear_down)
+{
+	static const char want[] =
+	    "{\"args\":{\"month\":1},\"state\":{\"collect\":{\"rows\":60}},\"TASK\":\"tsk_test\","
+	    "\"TOOL\":\"sample\",\"PHASE\":\"render\",\"ATTEMPT\":\"3\",\"EFFECT_ID\":\"e-1\","
+	    "\"KEY\":\"key0\",\"RIG\":\"rig\",\"timely\":1,\"fresh\":1,\"open\":3,\"secret\":0,"
+	    "\"path\":1}";
+	for (int i = 0; i < 2; i++) {
+		struct run run;
+		begin_plain(&run, "environment", "{\"month\":1}", EFFECT_PURE);
+		finish(&run);
+		cr_assert_eq(run.outcome, PHASE_DONE, "%s", run.text.data);
+		cr_expect_str_eq(run.result.data, want);
+		end(&run);
+	}
+}
+
+HF_TEST(plain, steps_are_served_one_by_one_whoever_asks, .init = set_up, .fini = tear_down)
+{
+	struct run run;
+	begin_plain(&run, "steps", "{}", EFFECT_PURE);
+	finish(&run);
+	cr_assert_eq(run.outcome, PHASE_DONE, "%s", run.text.data);
+	cr_expect_str_eq(run.result.data, "[\"nil\",\"ok\",\"one\",\"one\",\"one\",\"\",\"\",\"\","
+					  "\"\",\"one\"]");
+	end(&run);
+	begin_plain(&run, "crowd", "{}", EFFECT_PURE);
+	finish(&run);
+	cr_expect_str_eq(run.result.data, "24");
+	end(&run);
+}
+
+HF_TEST(plain, what_it_leaves_is_stored_by_name_if_it_ends_well, .init = set_up, .fini = tear_down)
+{
+	struct run run;
+	begin_plain(&run, "leaving", "{}", EFFECT_PURE);
+	finish(&run);
+	cr_expect_str_eq(run.artifact.data,
+			 "a.txttext/plain; charset=utf-8firstb.PDFapplication/pdfsecond");
+	end(&run);
+	begin_plain(&run, "leaving", "\"fail\"", EFFECT_PURE);
+	finish(&run);
+	cr_expect_eq(run.artifact.len, 0);
+	end(&run);
+	begin_plain(&run, "leaving", "{}", EFFECT_PURE);
+	run.refuse = true;
+	finish(&run);
+	cr_expect_eq(run.outcome, PHASE_LOST);
+	end(&run);
+}
+
+HF_TEST(plain, a_cancel_ends_pure_work_at_once_and_keyed_work_after_its_grace, .init = set_up,
+	.fini = tear_down)
+{
+	for (int keyed = 0; keyed < 2; keyed++) {
+		struct run run;
+		begin_plain(&run, "hanging", "{}", keyed ? EFFECT_KEYED : EFFECT_PURE);
+		run.state = phase_program.start(&run);
+		while (!host_pool_count(worker.hosts))
+			ev_run(ev_default_loop(0), EVRUN_ONCE);
+		int64_t before = clock_boot_ms();
+		phase_program.cancel(run.state, false);
+		finish(&run);
+		cr_expect_eq(run.outcome, keyed ? PHASE_UNKNOWN : PHASE_CANCELLED, "%s",
+			     run.text.data);
+		cr_expect_eq(clock_boot_ms() - before >= 150, keyed);
+		end(&run);
+	}
 }

@@ -72,6 +72,78 @@ HF_TEST(retry, a_wave_is_spread)
 		cr_assert_lt(windows[i], 300, "window %zu holds %d of 3000", i, windows[i]);
 }
 
+/* B056 by the defaults of tool.json: the first retry in [0.5, 2] s, none within 100 ms; and over
+ * many attempts the spread is the whole ceiling but the floor. */
+HF_TEST(retry, full_jitter_starts_at_the_floor)
+{
+	int64_t least = INT64_MAX, most = 0;
+	for (int i = 0; i < 2'000; i++) {
+		int64_t wait = retry_delay_ms(500, 60'000, 1, random_up_to(RETRY_DICE_MAX));
+		cr_assert_geq(wait, 500);
+		cr_assert_leq(wait, 1'000);
+		wait = retry_delay_ms(500, 60'000, 7, random_up_to(RETRY_DICE_MAX));
+		least = wait < least ? wait : least;
+		most = wait > most ? wait : most;
+	}
+	cr_assert_lt(least, 2'000, "%jd", (intmax_t)least);
+	cr_assert_gt(most, 58'000, "%jd", (intmax_t)most);
+}
+
+/* Repeats that get through of `asked` a second, each asking again when it was told to, while
+ * `firsts` first requests a second go out, over `seconds`. */
+static int64_t let_through(int64_t asked, int64_t firsts, int64_t seconds)
+{
+	struct retry_budget budget;
+	int64_t through = 0;
+	retry_budget_init(&budget, 5'000);
+	for (int64_t ms = 0; ms < seconds * 1'000; ms += 10) {
+		for (int64_t i = 0; i < asked / 100; i++)
+			through += retry_budget_take(&budget, 5'000 + ms) == 0;
+		for (int64_t i = 0; i < firsts / 100; i++)
+			retry_budget_earn(&budget);
+	}
+	return through;
+}
+
+HF_TEST(retry, repeats_are_a_bounded_share)
+{
+	static const struct {
+		int64_t asked, firsts, seconds, least, most;
+	} cases[] = {
+		{ 100, 0, 1, 100, 100 },               /* what was saved up lets a burst through */
+		{ 1'000, 0, 1, 500, 551 },             /* but no larger one */
+		{ 1'000, 0, 100, 5'300, 5'501 },       /* then the rate, whoever asks */
+		{ 1'000, 1'000, 100, 25'000, 25'501 }, /* and a share of the first requests */
+		{ 200, 1'000, 100, 20'000, 20'000 },   /* within the share nobody waits */
+	};
+	for (size_t i = 0; i < countof(cases); i++) {
+		int64_t got = let_through(cases[i].asked, cases[i].firsts, cases[i].seconds);
+		cr_assert(got >= cases[i].least && got <= cases[i].most, "case %zu: %jd", i,
+			  (intmax_t)got);
+	}
+}
+
+HF_TEST(retry, who_is_sent_away_comes_back_in_turn)
+{
+	struct retry_budget budget;
+	int64_t wait = 0, before = 0;
+	retry_budget_init(&budget, 0);
+	while (retry_budget_take(&budget, 0) == 0)
+		;
+	for (int i = 0; i < 2'000; i++, before = wait) {
+		wait = retry_budget_take(&budget, 0);
+		cr_assert_gt(wait, 0);
+		cr_assert_geq(wait, before);
+		cr_assert_geq(wait, RETRY_WAIT_MS_MIN);
+		cr_assert_leq(wait, RETRY_WAIT_MS_MAX);
+	}
+	cr_assert_eq(wait, RETRY_WAIT_MS_MAX);
+	cr_assert_eq(retry_budget_take(&budget, 20), 0, "a fiftieth of a second saves one");
+	cr_assert_gt(retry_budget_take(&budget, 20), 0);
+	cr_assert_gt(retry_budget_take(&budget, 10), 0, "a clock that went back gives nothing");
+	cr_assert_eq(retry_budget_take(&budget, INT64_MAX), 0);
+}
+
 HF_TEST(retry, retry_after_is_read_strictly)
 {
 	static const struct {

@@ -1,0 +1,15 @@
+/* tools.h - a tools/call that passed every check and is to be accepted. */
+#pragma once
+
+#include "api/effect_id.h"
+#include "runtime/store.h"
+#include "runtime/tool.h"
+
+/* What acceptance and the answer need, in the arena: the catalog may be another one by then. */
+struct accepting {
+	struct accept_call call;
+	struct effect_id effect_id;
+	int64_t poll_interval_ms;
+	int64_t answer_window_ms;
+	enum disconnect on_disconnect;
+};

@@ -1,0 +1,196 @@
+/* cmd_settle.c - `holdfast settle`: a person says what became of an unknown task, and is named in
+ * the audit record (V7). What it may do stands in sql/functions/unknown.sql. */
+#include <libpq-fe.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base.h"
+#include "runtime/buf.h"
+#include "runtime/command.h"
+#include "runtime/config.h"
+#include "runtime/id.h"
+#include "runtime/json.h"
+#include "runtime/migrations.h"
+#include "runtime/value.h"
+
+struct options {
+	const char *verdict, *by, *why, *state;
+	bool force;
+	struct task_id id;
+};
+
+/* Where the task stands: what settle() has to be told of its phase. */
+struct place {
+	char *phase; /* heap */
+	int64_t visible_within_ms;
+};
+
+static enum hf_code on_flag(void *ctx, const char *name, const char *value, struct hf_err *)
+{
+	struct options *options = ctx;
+	if (strcmp(name, "force") == 0)
+		options->force = true;
+	else if (strcmp(name, "by") == 0)
+		options->by = value;
+	else if (strcmp(name, "why") == 0)
+		options->why = value;
+	else
+		options->state = value;
+	return HF_OK;
+}
+
+static char *id_text(const struct task_id *id)
+{
+	char hex[2 * TASK_ID_BYTES + 1];
+	return hf_format("\\x%s", hex_format(id->bytes, TASK_ID_BYTES, hex));
+}
+
+/* The phase it stands at, out of its own version of tool.json. */
+static enum hf_code place_find(PGconn *conn, const struct options *options, struct place *place,
+			       struct hf_err *err)
+{
+	char *task = id_text(&options->id);
+	const char *const values[] = { task };
+	PGresult *result = nullptr;
+	enum hf_code code = pg_run(conn,
+				   "SELECT w.phase, t.doc FROM holdfast.work w "
+				   "JOIN holdfast.tool t ON t.tool = w.queue WHERE w.task = $1",
+				   1, values, &result, err);
+	free(task);
+	hf_try(code);
+	struct slice name = {}, visible = {};
+	if (PQntuples(result) == 1) {
+		struct slice doc = slice_of(PQgetvalue(result, 0, 1));
+		hf_cleanup(buf) struct buf pointer = {};
+		buf_add_format(&pointer, "/phases/%s", PQgetvalue(result, 0, 0));
+		struct slice phase;
+		if (json_pointer(doc, buf_slice(&pointer), &phase)) {
+			json_member(phase, "name", &name);
+			json_member(phase, "visible_within_ms", &visible);
+		}
+	}
+	if (name.len > 0)
+		place->phase = json_string_dup(name);
+	if (visible.len > 0 && !json_integer(visible, &place->visible_within_ms))
+		place->visible_within_ms = 0;
+	PQclear(result);
+	return place->phase ? HF_OK : hf_fail(err, HF_MISSING, "no open task of that ID");
+}
+
+/* The state of the phase as a bytea literal; "{}" where none was given. */
+static enum hf_code state_text(const char *json, char **out, struct hf_err *err)
+{
+	struct slice text = slice_of(json ? json : "{}");
+	if (json_scan(text, err) != HF_OK)
+		return hf_wrap(err, "--state");
+	hf_cleanup(buf) struct buf state = {};
+	value_from_json(json_trim(text), &state);
+	char *hex = hf_alloc(2 * state.len + 1);
+	hex_format((const unsigned char *)state.data, state.len, hex);
+	*out = hf_format("\\x%s", hex);
+	free(hex);
+	return HF_OK;
+}
+
+static enum hf_code settle(PGconn *conn, const struct options *options, char **answer,
+			   struct hf_err *err)
+{
+	struct place place = {};
+	char *state = nullptr;
+	hf_try(place_find(conn, options, &place, err));
+	enum hf_code code = state_text(options->state, &state, err);
+	if (code == HF_OK) {
+		char week[16], visible[24];
+		snprintf(week, sizeof week, "%d", task_id_week(&options->id));
+		snprintf(visible, sizeof visible, "%lld", (long long)place.visible_within_ms);
+		char *task = id_text(&options->id);
+		const char *const values[] = {
+			week,        task,         options->verdict,
+			options->by, options->why, state,
+			place.phase, visible,      options->force ? "true" : "false"
+		};
+		PGresult *result = nullptr;
+		code = pg_run(conn, "SELECT holdfast.settle($1, $2, $3, $4, $5, $6, $7, $8, $9)", 9,
+			      values, &result, err);
+		if (code == HF_OK)
+			*answer = hf_strdup(PQgetvalue(result, 0, 0));
+		PQclear(result);
+		free(task);
+	}
+	free(state);
+	free(place.phase);
+	return code;
+}
+
+static int report(const char *answer)
+{
+	static const struct {
+		const char *answer, *text;
+	} texts[] = {
+		{ "missing", "no open task of that ID" },
+		{ "not_unknown", "the task is not unknown: there is nothing to settle" },
+		{ "too_early",
+		  "its effect may still appear: ask downstream once more, later; --force "
+		  "settles all the same" },
+	};
+	for (size_t i = 0; i < countof(texts); i++) {
+		if (strcmp(answer, texts[i].answer) == 0) {
+			fprintf(stderr, "holdfast settle: %s\n", texts[i].text);
+			return EXIT_FAILED;
+		}
+	}
+	puts("settled; an audit record names who and why");
+	return EXIT_DONE;
+}
+
+static int usage(const char *text)
+{
+	fprintf(stderr, "holdfast settle: %s; see `holdfast help settle`\n", text);
+	return EXIT_USAGE;
+}
+
+static int run(const char *dsn, const struct options *options)
+{
+	struct hf_err err = {};
+	PGconn *conn = nullptr;
+	if (pg_connect(dsn, "holdfast settle", &conn, &err) != HF_OK) {
+		fprintf(stderr, "holdfast settle: %s\n", err.text);
+		return EXIT_DATABASE;
+	}
+	char *answer = nullptr;
+	int code = EXIT_FAILED;
+	if (settle(conn, options, &answer, &err) == HF_OK)
+		code = report(answer);
+	else
+		fprintf(stderr, "holdfast settle: %s\n", err.text);
+	free(answer);
+	PQfinish(conn);
+	return code;
+}
+
+int cmd_settle(int argc, char **argv)
+{
+	static const char *const own[] = { "by=", "why=", "state=", "force", nullptr };
+	struct options options = {};
+	struct config config = {};
+	struct hf_err err = {};
+	if (config_load(&config, 'k', argc, argv, own, on_flag, &options, &err) != HF_OK)
+		return usage(err.text);
+	options.verdict = config.arguments_count == 2 ? config.arguments[1] : "";
+	bool known = strcmp(options.verdict, "done") == 0 ||
+		     strcmp(options.verdict, "absent") == 0 || strcmp(options.verdict, "fail") == 0;
+	int code = EXIT_DONE;
+	if (!known || !task_id_parse(slice_of(config.arguments[0]), &options.id))
+		code = usage("a task ID, and done, absent or fail");
+	else if (!options.by || !*options.by || !options.why || !*options.why)
+		code = usage("--by says who settles it and --why on what grounds; both are kept");
+	else if (options.state && strcmp(options.verdict, "done") != 0)
+		code = usage("--state belongs to done");
+	else if (!config.dsn || !*config.dsn)
+		code = usage("no database: set HOLDFAST_DSN or --dsn");
+	if (code == EXIT_DONE)
+		code = run(config.dsn, &options);
+	config_deinit(&config);
+	return code;
+}

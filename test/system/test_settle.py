@@ -1,0 +1,73 @@
+"""Unknown outcomes (R2.5, V7): a request that took effect and whose answer was lost in its only
+attempt is `unknown`, is never called failed and never sent again, until a person settles it by name."""
+
+import json
+
+import rig
+from rig import check, equal, until
+
+counts = {"unknown": 0, "settled": 0, "refused": 0}
+
+stack = rig.Stack(workers=1, tools=[rig.http_tool(attempts=1)])
+client = stack.client()
+
+
+def unknown_task(effect_id):
+    """A task whose one request took effect and whose answer was lost."""
+    stack.steer(mode="honour", lose_answers=1)
+    task = client.call("deliver", {"effect_id": effect_id}).task_id
+    until(lambda: stack.query("SELECT state FROM holdfast.work WHERE task = %s",
+                              (rig.task_bytes(task),))[0][0] == "unknown", 30, "the task is unknown")
+    counts["unknown"] += 1
+    return task
+
+
+def settle(*words, code=0):
+    done = stack.command("settle", *words, check_code=None)
+    equal(done.returncode, code, f"settle {' '.join(words[1:])}")
+    counts["settled" if code == 0 else "refused"] += 1
+    return done.stderr + done.stdout
+
+
+def audit(task):
+    return stack.query("SELECT act, by, detail FROM holdfast.audit WHERE task = %s",
+                       (rig.task_bytes(task),))
+
+
+def effects(effect_id):
+    return stack.effects_by_id().get(effect_id, 0)
+
+
+by = ("--by", "ann", "--why", "looked for its key downstream")
+
+task = unknown_task("lost-done")
+told = client.get(task).result
+equal(told["status"], "working", "an unknown task is working to its client")
+check("post" in (told.get("statusMessage") or ""), "and says which phase", told)
+shown = json.loads(stack.command("task", "show", task, "--json").stdout.splitlines()[0])
+equal(shown["state"], "unknown", "task show tells the truth")
+settle(task, "done", code=2)
+settle(task, "perhaps", *by, code=2)
+settle(task[:-4] + "AAAA", "done", *by, code=1)
+settle(task, "done", *by, "--state", "{", code=1)
+settle(task, "done", *by, "--state", '{"id":"4711"}')
+ended = client.wait(task).result
+equal((ended["status"], ended["result"]["structuredContent"]), ("completed", {"answer": {"id": "4711"}}),
+      "done: it goes on with the state that was given")
+equal(effects("lost-done"), 1, "and nothing was sent again")
+equal(audit(task), [("settle done", "ann", "looked for its key downstream")], "the record names who")
+settle(task, "fail", *by, code=1)
+equal(client.get(task).result["status"], "completed", "terminal is final (V6)")
+
+task = unknown_task("lost-absent")
+settle(task, "absent", *by)
+equal(client.wait(task).result["status"], "completed", "absent: it is sent anew")
+equal(effects("lost-absent"), 1, "under the same key, so it is one effect all the same")
+
+task = unknown_task("lost-fail")
+settle(task, "fail", *by)
+error = client.wait(task).result["error"]
+equal((error["code"], error["data"]["executed"]), (1500, "maybe"), "fail says that it may have happened")
+equal(effects("lost-fail"), 1, "and nothing was sent again")
+
+rig.finish("settle", counts, {"unknown": 3, "settled": 3, "refused": 5})

@@ -1,0 +1,120 @@
+/* test_wait.c - the phase kind wait on a pretended run: when it is done, and for how long it gives
+ * the task back. */
+#include <stdio.h>
+
+#include "runtime/base.h"
+#include "runtime/buf.h"
+#include "runtime/value.h"
+#include "test/test.h"
+
+/* As in test_program.c: the unit is compiled in here with the names that it calls replaced. */
+#define phase_wait           tested_phase_wait
+#define run_task             waiting_run_task
+#define run_phase            waiting_run_phase
+#define run_scope            waiting_run_scope
+#define run_database_ms      waiting_run_database_ms
+#define run_first_try_age_ms waiting_run_first_try_age_ms
+#define run_phase_done       waiting_run_phase_done
+#include "worker/phase_wait.c"
+
+constexpr int64_t NOW_MS = 1'441'110'600'000; /* 2015-09-01T12:30:00Z */
+
+struct run {
+	struct phase_spec phase;
+	struct claimed_task task;
+	struct template_scope scope;
+	int64_t age_ms;
+	int reports;
+	enum phase_outcome outcome;
+	int64_t delay_ms;
+	struct buf state, text;
+};
+
+const struct claimed_task *run_task(const struct run *run)
+{
+	return &run->task;
+}
+const struct phase_spec *run_phase(const struct run *run)
+{
+	return &run->phase;
+}
+const struct template_scope *run_scope(const struct run *run)
+{
+	return &run->scope;
+}
+int64_t run_database_ms(const struct run *)
+{
+	return NOW_MS;
+}
+int64_t run_first_try_age_ms(const struct run *run)
+{
+	return run->age_ms;
+}
+void run_phase_done(struct run *run, const struct phase_result *result)
+{
+	struct hf_err err;
+	run->reports++;
+	run->outcome = result->outcome;
+	run->delay_ms = result->delay_ms;
+	buf_add_text(&run->text, result->text ? result->text : "");
+	if (result->outcome == PHASE_DONE)
+		cr_assert_eq(value_to_json(result->state, &run->state, &err), HF_OK);
+}
+
+HF_TEST(wait, a_wait_is_over_when_its_time_has_come)
+{
+	static const struct {
+		int64_t wait_ms, age_ms;
+		const char *until, *at; /* a template and the argument that it may name */
+		enum phase_outcome outcome;
+		int64_t delay_ms;
+		const char *said; /* its state or text */
+	} cases[] = {
+		{ 0, 0, "", "1", PHASE_DONE, 0, "{\"waited_ms\":0}" },
+		{ 500, 0, "", "1", PHASE_AGAIN, 500, "rest waits until 2015-09-01T12:30:00.500Z" },
+		{ 500, 200, "", "1", PHASE_AGAIN, 300,
+		  "rest waits until 2015-09-01T12:30:00.300Z" },
+		{ 500, 499, "", "1", PHASE_AGAIN, 1, "rest waits until" },
+		{ 500, 500, "", "1", PHASE_DONE, 0, "{\"waited_ms\":500}" },
+		{ 500, 9'000, "", "1", PHASE_DONE, 0, "{\"waited_ms\":9000}" },
+		{ 60'000, 0, "", "1", PHASE_TOOL_ERROR, 0, "rest would wait past the deadline" },
+		{ -1, 0, "\"2015-09-01T12:30:00Z\"", "1", PHASE_DONE, 0, "{\"waited_ms\":0}" },
+		{ -1, 70, "\"2014-09-01T12:30:00Z\"", "1", PHASE_DONE, 0, "{\"waited_ms\":70}" },
+		{ -1, 70, "\"2015-09-01T14:30:02+02:00\"", "1", PHASE_AGAIN, 2'000,
+		  "rest waits until 2015-09-01T12:30:02.000Z" },
+		{ -1, 0, "{\"$from\":\"/args/at\"}", "\"2015-09-01T12:30:01Z\"", PHASE_AGAIN, 1'000,
+		  "rest waits until" },
+		{ -1, 0, "\"{/args/at}-01T00:00:00Z\"", "\"2015-09\"", PHASE_DONE, 0,
+		  "{\"waited_ms\":0}" },
+		{ -1, 0, "{\"$from\":\"/args/at\"}", "\"soon\"", PHASE_TOOL_ERROR, 0,
+		  "rest has no time to wait for: it is no RFC 3339 time" },
+		{ -1, 0, "{\"$from\":\"/args/at\"}", "7", PHASE_TOOL_ERROR, 0,
+		  "rest has no time to wait for" },
+		{ -1, 0, "{\"$from\":\"/args/then\"}", "7", PHASE_TOOL_ERROR, 0,
+		  "rest has no time to wait for" },
+		{ -1, 0, "\"2015-09-01T12:31:00Z\"", "1", PHASE_TOOL_ERROR, 0,
+		  "rest would wait past the deadline" },
+	};
+	static char name[] = "rest";
+	for (size_t i = 0; i < countof(cases); i++) {
+		hf_cleanup(buf) struct buf args = {};
+		buf_add_format(&args, "{\"at\":%s}", cases[i].at);
+		struct run run = { .phase = { .name = name,
+					      .type = PHASE_WAIT,
+					      .wait_ms = cases[i].wait_ms,
+					      .until = slice_of(cases[i].until) },
+				   .task = { .deadline_ms = NOW_MS + 60'000 },
+				   .scope = { .args = buf_slice(&args) },
+				   .age_ms = cases[i].age_ms };
+		cr_expect_null(phase_wait.start(&run), "case %zu", i);
+		cr_expect_eq(run.reports, 1, "case %zu", i);
+		cr_expect_eq(run.outcome, cases[i].outcome, "case %zu: %d, %s", i, run.outcome,
+			     run.text.data);
+		cr_expect_eq(run.delay_ms, cases[i].delay_ms, "case %zu", i);
+		const char *said = run.outcome == PHASE_DONE ? run.state.data : run.text.data;
+		cr_expect_eq(strncmp(said, cases[i].said, strlen(cases[i].said)), 0, "case %zu: %s",
+			     i, said);
+		buf_deinit(&run.state);
+		buf_deinit(&run.text);
+	}
+}
