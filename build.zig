@@ -221,6 +221,7 @@ const Project = struct {
     fn suite(p: Project, tests: *std.Build.Step, name: []const u8, folder: []const u8, files: []const []const u8, libraries: []const *Compile) *Compile {
         const exe = p.program(p.b.fmt("unit-{s}", .{name}), p.b.fmt("test/{s}", .{folder}), files, libraries);
         exe.root_module.linkSystemLibrary("criterion", .{});
+        if (p.sanitize == .address) exe.root_module.addCSourceFile(.{ .file = p.b.path("test/leave.c"), .flags = p.flags() });
         const run = p.b.addRunArtifact(exe);
         run.addPassthruArgs();
         run.has_side_effects = true;
