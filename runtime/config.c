@@ -143,6 +143,20 @@ static enum hf_code set(struct config *config, const struct setting *setting, co
 	return HF_OK;
 }
 
+/* What a worker gives a program in plain mode (worker/plain.c): facts, no settings, so that a script
+ * may use other commands too. */
+static bool is_task_fact(const char *name, size_t len)
+{
+	static const char *const facts[] = {
+		"ARTIFACTS", "ATTEMPT", "DEADLINE",   "DEADLINE_MS", "EFFECT_ID", "KEY",
+		"PHASE",     "SOCKET",	"STATE_FILE", "TASK",	     "TOOL",	  "TOOL_DIR",
+	};
+	for (size_t i = 0; i < countof(facts); i++)
+		if (strlen(facts[i]) == len && memcmp(name, facts[i], len) == 0)
+			return true;
+	return false;
+}
+
 static enum hf_code read_environment(struct config *config, struct hf_err *err)
 {
 	for (char **entry = environ; entry && *entry; entry++) {
@@ -153,6 +167,8 @@ static enum hf_code read_environment(struct config *config, struct hf_err *err)
 		const char *name = variable + sizeof env_prefix - 1;
 		const struct setting *setting = find(name, (size_t)(equals - name), env_name);
 		int source_len = (int)(equals - variable);
+		if (!setting && is_task_fact(name, (size_t)(equals - name)))
+			continue;
 		if (!setting)
 			return hf_fail(err, HF_INVALID, "unknown setting %.*s in the environment",
 				       source_len, variable);

@@ -358,8 +358,8 @@ static enum hf_code rows_insert(PGconn *db, const struct tool_folder *folder,
 {
 	enum { NUMBERS = 6, VALUES = 3 + NUMBERS };
 	const int64_t numbers[NUMBERS] = { tool->result_ttl_ms, tool->tombstone_ttl_ms,
-					   tool->deadline_ms, (int64_t)tool->phases_count,
-					   tool->crash_limit, tool->park_ttl_ms };
+					   tool->deadline_ms,   (int64_t)tool->phases_count,
+					   tool->crash_limit,   tool->park_ttl_ms };
 	char texts[NUMBERS][24];
 	const char *values[VALUES] = { tool->name, folder->version, tool->doc };
 	for (size_t i = 0; i < NUMBERS; i++) {

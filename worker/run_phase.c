@@ -259,8 +259,8 @@ static bool put_held(struct run *run, const char *what, enum hf_code code, enum 
 	return false;
 }
 
-static void on_checkpoint(void *ctx, enum hf_code code, enum fence fence, enum wish wish, struct slice,
-			  const struct hf_err *err)
+static void on_checkpoint(void *ctx, enum hf_code code, enum fence fence, enum wish wish,
+			  struct slice, const struct hf_err *err)
 {
 	struct side *side = ctx;
 	/* Adopted means that another claim came after ours: this one is stale. */

@@ -303,7 +303,8 @@ static void answer_with(enum hf_code code, enum fence fence, bool cancelled, str
 	if (store.step_done) {
 		typeof(store.step_done) done = store.step_done;
 		store.step_done = nullptr;
-		done(store.ctx, code, fence, cancelled ? WISH_CANCEL : WISH_NONE, adopted, code == HF_OK ? nullptr : &err);
+		done(store.ctx, code, fence, cancelled ? WISH_CANCEL : WISH_NONE, adopted,
+		     code == HF_OK ? nullptr : &err);
 	} else {
 		store.done(store.ctx, code, fence, code == HF_OK ? nullptr : &err);
 	}
