@@ -143,13 +143,13 @@ static enum hf_code set(struct config *config, const struct setting *setting, co
 	return HF_OK;
 }
 
-/* What a worker gives a program in plain mode (worker/plain.c): facts, no settings, so that a script
- * may use other commands too. */
+/* What a worker gives a program in plain mode (worker/plain.c): facts, no settings, so that a
+ * script may use other commands too. */
 static bool is_task_fact(const char *name, size_t len)
 {
 	static const char *const facts[] = {
 		"ARTIFACTS", "ATTEMPT", "DEADLINE",   "DEADLINE_MS", "EFFECT_ID", "KEY",
-		"PHASE",     "SOCKET",	"STATE_FILE", "TASK",	     "TOOL",	  "TOOL_DIR",
+		"PHASE",     "SOCKET",  "STATE_FILE", "TASK",        "TOOL",      "TOOL_DIR",
 	};
 	for (size_t i = 0; i < countof(facts); i++)
 		if (strlen(facts[i]) == len && memcmp(name, facts[i], len) == 0)

@@ -223,7 +223,9 @@ void store_claim(struct store *store, const struct uuid *incarnation, const int3
 	for (size_t i = 0; i < queues_count; i++)
 		pgarray_int4(&params, queues[i]);
 	pgparams_int4(&params, limit);
-	db_call(store->lanes[LANE_READ], "SELECT * FROM holdfast.claim($1, $2, $3)", &params, 0,
+	struct uuid call = uuid_new();
+	pgparams_uuid(&params, &call);
+	db_call(store->lanes[LANE_READ], "SELECT * FROM holdfast.claim($1, $2, $3, $4)", &params, 0,
 		on_claim, op);
 }
 

@@ -170,12 +170,14 @@ static void decide(struct run *run)
 		run_give_back(run, false);
 		return;
 	}
-	if (run->task.crashes >= run->tool->crash_limit && !run->cancel) {
+	bool worn = run->task.crashes >= run->tool->crash_limit && !run->cancel;
+	bool stops = worn || run->cancel || run_deadline_passed(run) || run->exhausted;
+	bool settles = stops && run_is_foreign_request(run->spec) && run_may_have_happened(run);
+	if (worn && !settles) {
 		run_fail(run, "crash_limit", slice_of("worker died"), run_may_have_happened(run));
 		return;
 	}
-	bool stops = run->cancel || run_deadline_passed(run) || run->exhausted;
-	bool settles = stops && run_is_foreign_request(run->spec) && run_may_have_happened(run);
+	run->exhausted = run->exhausted || worn;
 	if (stops && !settles)
 		run_end_by_wish(run, run_may_have_happened(run));
 	else

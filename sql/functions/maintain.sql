@@ -26,8 +26,9 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Frees claims of incarnations that are no more. A crash is not a business attempt (R2.6); past
--- the tool's bound the task ends failed. What it was sending may still have left until now.
+-- Frees claims of incarnations that are no more. A crash is not a business attempt (R2.6); a worker
+-- ends the task past its tool's bound, since what was being sent may have to be settled first. That
+-- may still have left until now.
 -- Locks: work rows in task order, skipping what others hold.
 CREATE OR REPLACE FUNCTION reclaim(most integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
@@ -43,26 +44,21 @@ BEGIN
                  LIMIT most)
              SELECT l.* FROM (SELECT * FROM dead ORDER BY task) d
              CROSS JOIN LATERAL (
-                 SELECT x.ctid AS tid, x.task, x.week, x.phase, x.attempt, x.crashes, x.queue
+                 SELECT x.ctid AS tid, x.task, x.week, x.phase, x.attempt
                  FROM work x WHERE x.task = d.task AND x.incarnation = d.incarnation
                  OFFSET 0 FOR UPDATE SKIP LOCKED) l LOOP
         n := n + 1;
         PERFORM note(w.week, w.task, 'crash', w.phase, w.attempt, 'worker died');
-        IF w.crashes + 1 >= (SELECT v.crash_limit FROM tool v WHERE v.tool = w.queue) THEN
-            PERFORM end_task(w.week, w.task, 'failed', format(
-                '{"code":-32603,"message":"worker died %s times","data":{"type":"crash_limit","executed":"maybe"}}',
-                w.crashes + 1), 'worker died; ' || phases_done(w.week, w.task), w.attempt);
-        ELSE
-            UPDATE work x SET state = 'ready', token = NULL, incarnation = NULL, due = at,
-                   attempt = greatest(x.attempt - 1, 0), crashes = x.crashes + 1, sent = at,
-                   progress = NULL, message = 'its worker died; goes on elsewhere', updated = at
-            WHERE x.ctid = w.tid;
-        END IF;
+        UPDATE work x SET state = 'ready', token = NULL, incarnation = NULL, due = at,
+               attempt = greatest(x.attempt - 1, 0), crashes = x.crashes + 1, sent = at,
+               progress = NULL, message = 'its worker died; goes on elsewhere', updated = at
+        WHERE x.ctid = w.tid;
     END LOOP;
     RETURN n;
 END $$;
 
--- Tasks past their deadline that nobody runs. `unknown` stays unknown (V7).
+-- Tasks past their deadline that nobody runs. `unknown` stays unknown (V7), and what may have been
+-- sent becomes due at once, for a worker to settle and then to end.
 CREATE OR REPLACE FUNCTION expire_deadlines(most integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
@@ -72,13 +68,18 @@ DECLARE
 BEGIN
     FOR w IN WITH late AS MATERIALIZED (
                  SELECT x.task FROM work x
-                 WHERE x.deadline < now_() AND x.state NOT IN ('running', 'unknown') LIMIT most)
+                 WHERE x.deadline < now_() AND x.state NOT IN ('running', 'unknown')
+                   AND (x.sent IS NULL OR x.state <> 'ready') LIMIT most)
              SELECT l.* FROM (SELECT * FROM late ORDER BY task) d
              CROSS JOIN LATERAL (
-                 SELECT x.task, x.week, x.phase, x.attempt, x.crashes FROM work x
-                 WHERE x.task = d.task AND x.state NOT IN ('running', 'unknown')
+                 SELECT x.ctid AS tid, x.task, x.week, x.phase, x.attempt, x.crashes, x.sent
+                 FROM work x WHERE x.task = d.task AND x.state NOT IN ('running', 'unknown')
                  OFFSET 0 FOR UPDATE SKIP LOCKED) l LOOP
         n := n + 1;
+        IF w.sent IS NOT NULL THEN
+            UPDATE work x SET state = 'ready', due = now_() WHERE x.ctid = w.tid;
+            CONTINUE;
+        END IF;
         PERFORM end_task(w.week, w.task, 'failed', format(
             '{"code":-32603,"message":"deadline exceeded","data":{"type":"deadline","executed":"%s"}}',
             CASE WHEN w.phase = 0 AND w.attempt = 0 AND w.crashes = 0 THEN 'no' ELSE 'maybe' END),
@@ -112,10 +113,14 @@ BEGIN
     FOR w IN WITH late AS MATERIALIZED (
                  SELECT x.task FROM work x WHERE x.state = 'parked' AND x.due < now_() LIMIT most)
              SELECT l.* FROM (SELECT * FROM late ORDER BY task) d
-             CROSS JOIN LATERAL (SELECT x.task, x.week, x.attempt FROM work x
+             CROSS JOIN LATERAL (SELECT x.ctid AS tid, x.task, x.week, x.attempt, x.sent FROM work x
                                  WHERE x.task = d.task AND x.state = 'parked' AND x.due < now_()
                                  OFFSET 0 FOR UPDATE SKIP LOCKED) l LOOP
         n := n + 1;
+        IF w.sent IS NOT NULL THEN -- a worker settles what may have happened, then ends it (V7)
+            UPDATE work x SET cancel = true, state = 'ready', due = now_() WHERE x.ctid = w.tid;
+            CONTINUE;
+        END IF;
         PERFORM end_task(w.week, w.task, 'cancelled', NULL,
             'its client hung up and nobody took it up again; ' || phases_done(w.week, w.task),
             w.attempt);

@@ -49,9 +49,12 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     DELETE FROM worker w WHERE w.incarnation = leave.incarnation
 $$;
 
--- Up to `most` due tasks of these queues, in their order. A waiting commit: that a phase may have
+-- Up to `most` due tasks of these queues, in their order. `call` is random and new for each claim:
+-- the tokens begin with its first half, so that the same call again, its COMMIT's answer lost, gets
+-- what it holds already and no claim is left behind that nobody knows of (rule 11, V9). A waiting
+-- commit: that a phase may have
 -- been sent is durable before anything is sent (rule 4). Lock first, read steps after (rule 1).
-CREATE OR REPLACE FUNCTION claim(incarnation uuid, queues integer[], most integer)
+CREATE OR REPLACE FUNCTION claim(incarnation uuid, queues integer[], most integer, call uuid)
 RETURNS TABLE (task bytea, token uuid, tool integer, phase integer, attempt integer,
     crashes integer, cancel boolean, now_ms bigint, deadline_ms bigint, first_try_ms bigint,
     sent_ms bigint, owner bigint, issuer text, subject text, tenant text, effect_id text,
@@ -62,6 +65,7 @@ SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
     at timestamptz := now_();
+    mark bytea := substring(uuid_send(claim.call) FROM 1 FOR 8);
     picked tid[] := '{}';
     claimed bytea[];
     queue_number integer;
@@ -75,22 +79,23 @@ BEGIN
         RETURN; -- declared dead: nothing is given to it
     END IF;
 
+    SELECT array_agg(w.task) INTO claimed FROM work w
+    WHERE w.incarnation = claim.incarnation AND substring(uuid_send(w.token) FROM 1 FOR 8) = mark;
+
     FOREACH queue_number IN ARRAY queues LOOP
-        EXIT WHEN cardinality(picked) >= most;
+        EXIT WHEN claimed IS NOT NULL OR cardinality(picked) >= most;
         picked := picked || ARRAY(
             SELECT x.ctid FROM work x
             WHERE x.state = 'ready' AND x.queue = queue_number AND x.due <= at
             ORDER BY x.due LIMIT most - cardinality(picked) FOR UPDATE SKIP LOCKED);
     END LOOP;
-    IF cardinality(picked) = 0 THEN
-        RETURN;
-    END IF;
     WITH taken AS (
-        UPDATE work w SET state = 'running', token = gen_random_uuid(),
+        UPDATE work w SET state = 'running',
+               token = encode(mark || substring(uuid_send(gen_random_uuid()) FROM 9), 'hex')::uuid,
                incarnation = claim.incarnation, attempt = w.attempt + 1,
                first_try = coalesce(w.first_try, at), progress = NULL, message = NULL, updated = at
         WHERE w.ctid = ANY (picked) RETURNING w.task
-    ) SELECT array_agg(t.task) INTO claimed FROM taken t;
+    ) SELECT coalesce(claimed, array_agg(t.task)) INTO claimed FROM taken t;
 
     FOR one_week IN SELECT DISTINCT week_of_task(t) FROM unnest(claimed) t LOOP
         RETURN QUERY
