@@ -247,8 +247,3 @@ void batch_add(struct batch *batch, struct batch_item *item)
 		ev_timer_start(batch->loop, batch->timer);
 	}
 }
-
-size_t batch_pending(const struct batch *batch)
-{
-	return batch->waiting + batch->flight_count;
-}

@@ -58,4 +58,3 @@ void batch_stop(struct batch *batch);
 void batch_deinit(struct batch *batch);
 /* Never calls back from inside; an item past BATCH_WAITING_MAX fails with HF_LIMIT soon after. */
 void batch_add(struct batch *batch, struct batch_item *item);
-size_t batch_pending(const struct batch *batch);

@@ -206,7 +206,7 @@ static bool call_send(struct db *db, struct call *call)
 	const char *values[PGPARAMS_MAX];
 	int lengths[PGPARAMS_MAX], formats[PGPARAMS_MAX];
 	for (int i = 0; i < params->count; i++) {
-		values[i] = params->nulls[i] ? nullptr : params->values[i].data;
+		values[i] = params->values[i].data;
 		lengths[i] = (int)params->values[i].len;
 		formats[i] = 1;
 	}
@@ -558,11 +558,6 @@ void db_close(struct db *db)
 bool db_is_up(const struct db *db)
 {
 	return db->state == DB_UP;
-}
-
-size_t db_pending(const struct db *db)
-{
-	return db->queue.count + db->flight.count;
 }
 
 void db_call(struct db *db, const char *sql, struct pgparams *params, int64_t give_up_ms,

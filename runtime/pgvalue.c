@@ -66,12 +66,6 @@ void pgparams_uuid(struct pgparams *params, const struct uuid *value)
 	buf_add(param_next(params, PG_UUID), value->bytes, sizeof value->bytes);
 }
 
-void pgparams_null(struct pgparams *params, enum pgtype type)
-{
-	params->nulls[params->count] = true;
-	param_next(params, type);
-}
-
 static Oid array_type(enum pgtype type)
 {
 	switch (type) {
@@ -170,14 +164,6 @@ void pgarray_slice_or_null(struct pgparams *params, struct slice value)
 void pgarray_null(struct pgparams *params)
 {
 	add_be32(array_element(params), UINT32_MAX);
-}
-
-size_t pgparams_bytes(const struct pgparams *params)
-{
-	size_t bytes = 0;
-	for (int i = 0; i < params->count; i++)
-		bytes += params->values[i].len;
-	return bytes;
 }
 
 void pgparams_deinit(struct pgparams *params)

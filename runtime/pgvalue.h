@@ -26,7 +26,6 @@ enum pgtype : Oid {
 struct pgparams {
 	int count;
 	Oid types[PGPARAMS_MAX];
-	bool nulls[PGPARAMS_MAX];
 	struct buf values[PGPARAMS_MAX];
 };
 
@@ -36,7 +35,6 @@ void pgparams_bool(struct pgparams *params, bool value);
 void pgparams_text(struct pgparams *params, struct slice value);
 void pgparams_bytea(struct pgparams *params, struct slice value);
 void pgparams_uuid(struct pgparams *params, const struct uuid *value);
-void pgparams_null(struct pgparams *params, enum pgtype type);
 
 /* An array parameter of elements of `type`; then one pgarray_… for each element. */
 void pgparams_array(struct pgparams *params, enum pgtype type);
@@ -51,8 +49,6 @@ void pgarray_slice(struct pgparams *params, struct slice value);
 void pgarray_slice_or_null(struct pgparams *params, struct slice value);
 void pgarray_null(struct pgparams *params);
 
-/* Bytes of all values. */
-size_t pgparams_bytes(const struct pgparams *params);
 /* Frees the values; a zeroed struct again. */
 void pgparams_deinit(struct pgparams *params);
 

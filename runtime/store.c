@@ -127,18 +127,6 @@ bool store_ready(const struct store *store)
 	return true;
 }
 
-size_t store_pending(const struct store *store)
-{
-	size_t pending = 0;
-	for (enum lane lane = 0; lane < LANES; lane++)
-		if (store->lanes[lane])
-			pending += db_pending(store->lanes[lane]);
-	for (enum batch_number i = 0; i < BATCHES; i++)
-		if (plan[i].role == store->role)
-			pending += batch_pending(&store->batches[i]);
-	return pending;
-}
-
 void store_add(struct store *store, enum batch_number number, struct batch_item *item)
 {
 	hf_assert(plan[number].role == store->role);

@@ -20,7 +20,7 @@ struct store;
 
 constexpr int64_t STORE_GIVE_UP_MS = 2'000; /* accept, poll, cancel: then HF_BUSY */
 
-enum store_role { STORE_API, STORE_WORKER, STORE_MAINTAIN };
+enum store_role { STORE_API, STORE_WORKER };
 
 /* Opens the lanes (connections) in the background and keeps them open; operations may be called
  * at once. `dsn` is a libpq connection string with the role as its user. */
@@ -29,8 +29,6 @@ struct store *store_open(struct ev_loop *loop, enum store_role role, const char 
 void store_close(struct store *store);
 /* Every lane is connected and answered lately: what /readyz says. */
 bool store_ready(const struct store *store);
-/* Calls in flight or queued; 0 when it is safe to close. */
-size_t store_pending(const struct store *store);
 
 /* --- API -------------------------------------------------------------------------------------- */
 

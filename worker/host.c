@@ -739,16 +739,6 @@ size_t host_pool_count(const struct host_pool *pool)
 	return pool->count;
 }
 
-void host_pool_forget(struct host_pool *pool, const char *folder)
-{
-	char *whole = realpath(folder, nullptr);
-	for (struct host *host = pool->hosts; whole && host; host = host->next) {
-		if (!host->on_change && strcmp(host->folder, whole) == 0)
-			host_kill(host);
-	}
-	free(whole);
-}
-
 int64_t host_grace_ms(const struct host_pool *pool)
 {
 	return pool->grace_ms;

@@ -42,8 +42,6 @@ enum hf_code host_pool_open(struct ev_loop *loop, const char *state_dir, int64_t
 void host_pool_kill(struct host_pool *pool);
 /* Hosts that are not gone yet: 0 says that no tool process of this worker exists. */
 size_t host_pool_count(const struct host_pool *pool);
-/* Lets go of all waiting hosts of a tool's folder (the version is no longer served). */
-void host_pool_forget(struct host_pool *pool, const char *folder);
 /* The end of the process: kills what is left and waits for it, blocking, for at most two seconds.
  * Users that still have a host are never called again and must not touch it. */
 void host_pool_close(struct host_pool *pool);

@@ -55,7 +55,6 @@ struct ev_loop *run_loop(const struct run *run);
 struct worker *run_worker(const struct run *run);
 const struct tool *run_tool(const struct run *run);
 const struct phase_spec *run_phase(const struct run *run);
-int run_phase_number(const struct run *run);
 const struct claimed_task *run_task(const struct run *run); /* steps: as of the claim */
 const char *run_task_id(const struct run *run);             /* text form */
 /* The tool's folder on this machine, with the files of this version. */
