@@ -66,6 +66,14 @@ const worker_tests = [_][]const u8{
 const runtime_systems = [_][]const u8{ "libpq", "ev", "msgpack", "libcrypto", "libpcre2-8" };
 const worker_systems = [_][]const u8{"libcurl"};
 
+/// Bugs that -Dplant=NAME builds in, and the file that sees -DPLANT_NAME; any other name is one of
+/// sql/plants/NAME.sql, which the migrations then carry behind the functions.
+const planted_files = [_][2][]const u8{
+    .{ "key_with_attempt", "worker/run_phase.c" },
+    .{ "unknown_as_failed", "worker/run.c" },
+};
+const planted_sql_file = "runtime/migrations.c";
+
 const Sanitize = enum { none, undefined, thread, address };
 
 pub fn build(b: *std.Build) void {
@@ -79,6 +87,7 @@ pub fn build(b: *std.Build) void {
         .target = target,
         .optimize = optimize,
         .sanitize = sanitize,
+        .plant = b.option([]const u8, "plant", "A bug to build in, for test/chaos/planted"),
         // Zig carries the run-times of TSan and UBSan, not of ASan; GCC's has the same interface.
         .asan = if (sanitize == .address) gccFile(b, "libasan.so") else null,
     };
@@ -141,6 +150,35 @@ const Project = struct {
     optimize: std.builtin.Optimize,
     sanitize: Sanitize,
     asan: ?std.Build.LazyPath,
+    plant: ?[]const u8,
+
+    /// The C files of a folder; the one that holds the plant alone sees its define.
+    fn sources(p: Project, m: *std.Build.Module, folder: []const u8, files: []const []const u8) void {
+        const b = p.b;
+        var sound: std.ArrayList([]const u8) = .empty;
+        for (files) |file| {
+            const define = p.plantDefine(b.fmt("{s}/{s}", .{ folder, file }));
+            if (define.len == 0) {
+                sound.append(b.graph.arena, file) catch @panic("OOM");
+                continue;
+            }
+            m.addCSourceFile(.{
+                .file = b.path(b.fmt("{s}/{s}", .{ folder, file })),
+                .flags = std.mem.concat(b.graph.arena, []const u8, &.{ p.flags(), &.{define} }) catch @panic("OOM"),
+            });
+        }
+        if (sound.items.len > 0)
+            m.addCSourceFiles(.{ .root = b.path(folder), .files = sound.items, .flags = p.flags() });
+    }
+
+    /// Empty for a file that the plant is not in.
+    fn plantDefine(p: Project, path: []const u8) []const u8 {
+        const plant = p.plant orelse return "";
+        for (planted_files) |planted| if (std.mem.eql(u8, planted[0], plant))
+            return if (std.mem.eql(u8, planted[1], path)) p.b.fmt("-DPLANT_{s}", .{plant}) else "";
+        if (!std.mem.eql(u8, path, planted_sql_file)) return "";
+        return p.b.fmt("-DPLANT_SQL=\"sql/plants/{s}.sql\"", .{plant});
+    }
 
     fn flags(p: Project) []const []const u8 {
         return std.mem.concat(p.b.graph.arena, []const u8, &.{
@@ -170,7 +208,7 @@ const Project = struct {
     /// One static library for each folder.
     fn library(p: Project, folder: []const u8, files: []const []const u8, systems: []const []const u8) *Compile {
         const lib = p.b.addLibrary(.{ .name = folder, .linkage = .static, .root_module = p.module() });
-        if (files.len > 0) lib.root_module.addCSourceFiles(.{ .root = p.b.path(folder), .files = files, .flags = p.flags() });
+        p.sources(lib.root_module, folder, files);
         for (systems) |name| lib.root_module.linkSystemLibrary(name, .{});
         return lib;
     }
@@ -188,7 +226,7 @@ const Project = struct {
     fn program(p: Project, name: []const u8, folder: []const u8, files: []const []const u8, libraries: []const *Compile) *Compile {
         const exe = p.b.addExecutable(.{ .name = name, .root_module = p.module() });
         exe.pie = true;
-        exe.root_module.addCSourceFiles(.{ .root = p.b.path(folder), .files = files, .flags = p.flags() });
+        p.sources(exe.root_module, folder, files);
         for (libraries) |lib| exe.root_module.linkLibrary(lib);
         return exe;
     }

@@ -33,6 +33,12 @@ EMBED(sql_maintain){
 #embed "sql/functions/maintain.sql" suffix(, 0)
 };
 
+#ifdef PLANT_SQL /* a bug on purpose, of sql/plants: see test/chaos/planted */
+EMBED(sql_plant){
+#embed PLANT_SQL suffix(, 0)
+};
+#endif
+
 /* Forward only. The number of the last is DB_SCHEMA_VERSION (db.h); oldest_binary is the oldest
  * release that still runs against it. */
 static const struct {
@@ -43,8 +49,12 @@ static const struct {
 };
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
-static const char *const functions[] = { sql_base, sql_accept, sql_work, sql_unknown,
-					 sql_maintain };
+static const char *const functions[] = {
+	sql_base,  sql_accept, sql_work, sql_unknown, sql_maintain,
+#ifdef PLANT_SQL
+	sql_plant,
+#endif
+};
 
 constexpr int LOCK_TRIES_MAX = 15; /* of lock_timeout 2 s each: half a minute for a rival's run */
 

@@ -189,6 +189,10 @@ static void decide(struct run *run)
 
 static void unknown(struct run *run)
 {
+#ifdef PLANT_unknown_as_failed
+	run_fail(run, "attempts_exhausted", buf_slice(&run->result.text), false);
+	return;
+#endif
 	log_warn("outcome unknown", "task_id", run->id, "phase", run->spec->name, "error",
 		 run->result.text.data, nullptr);
 	run_release_because(run, RELEASE_UNKNOWN, 0, "; may have happened, nobody can tell yet");

@@ -65,6 +65,9 @@ enum hf_code run_derive(const struct run *run, uint32_t call, char *text, struct
 				   .effect_id = task->effect_id,
 				   .phase = slice_of(run->spec->name),
 				   .call = call };
+#ifdef PLANT_key_with_attempt
+	place.generation = (uint32_t)run->attempt;
+#endif
 	return derive_key(worker_keyring(run->worker), &place, text, err);
 }
 

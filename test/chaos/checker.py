@@ -1,0 +1,299 @@
+"""What must hold after a run: the journal of the clients, the downstream's ledger, the run log of
+the tool programs and the tables say the same, and what no invariant allows is in none of them."""
+
+import base64
+import collections
+import json
+
+import rig
+import shapes
+
+OUTCOME_PLACE = 2147483647
+LATE_S = 0.25        # a stopped worker's start counts as late for so long after it goes on
+AGAIN_MAX = 4000     # finished tasks that are asked for again at both API processes
+
+
+def task_text(task):
+    return "tsk_" + base64.urlsafe_b64encode(bytes(task)).decode().rstrip("=")
+
+
+class Checker:
+    def __init__(self, stack, journal, findings):
+        self.stack, self.journal, self.findings = stack, journal, findings
+        self.tasks = [task for task in journal.tasks.values() if task.handle is not None]
+        self.by_handle = {task.handle: task for task in self.tasks}
+        self.counts = collections.Counter()
+
+    def check(self):
+        self.read()
+        self.oracle()
+        self.one_task_an_effect()
+        self.handles_are_durable()
+        self.nothing_is_left()
+        self.phases()
+        self.sql_phases()
+        self.programs()
+        self.effects()
+        self.logs()
+        return self.counts
+
+    def oracle_alone(self):
+        self.oracle()
+        return self.counts
+
+    def bad(self, rule, text, handle=None, **more):
+        task = self.by_handle.get(handle)
+        if task is not None:
+            more |= {"tool": task.tool, "effect_id": task.effect_id, "statuses": task.statuses,
+                     "message": (task.result or {}).get("statusMessage")}
+        self.findings.add(rule, text, task=handle, **more)
+
+    def read(self):
+        query = self.stack.query
+        self.rows = {task_text(task): tuple(row) for task, *row in query(
+            "SELECT t.task, v.name, t.effect_id, t.owner FROM holdfast.task t "
+            "JOIN holdfast.tool v ON v.tool = t.tool")}
+        self.steps = collections.defaultdict(dict)
+        for task, place, kind, name, attempt, key, at, same in query(
+                "SELECT task, place, kind, name, attempt, derived_key,"
+                " extract(epoch FROM at)::float8, hash = CASE kind WHEN 'outcome' THEN"
+                " sha256(convert_to(coalesce(result, '') || coalesce(error, ''), 'UTF8'))"
+                " ELSE sha256(coalesce(state, '')) END "
+                "FROM holdfast.step"):
+            self.steps[task_text(task)][place] = (kind, name, attempt, key, at, same)
+        self.work = {task_text(task): state for task, state in
+                     query("SELECT task, state FROM holdfast.work")}
+        self.ended = {task_text(task): at for task, at in query(
+            "SELECT task, extract(epoch FROM at)::float8 FROM chaos.ended")}
+        # The ledger first: each of its lines has its request before it.
+        self.ledger = self.stack.ledger()
+        self.requests = [line for line in self.stack.requests()
+                         if line["path"] in ("/ledger", "/send") and line["method"] == "POST"]
+        self.run_log = self.stack.run_log()
+        self.counts["tasks"] = len(self.rows)
+
+    def oracle(self):
+        """What the triggers saw, each write at its own moment."""
+        for rule, task, detail in self.stack.query(
+                "SELECT rule, task, detail FROM chaos.finding ORDER BY at LIMIT 20"):
+            self.bad(rule, detail, task and task_text(task))
+
+    def one_task_an_effect(self):
+        for owner, tool, effect_id, count in self.stack.query(
+                "SELECT t.owner, v.name, t.effect_id, count(*) FROM holdfast.task t "
+                "JOIN holdfast.tool v ON v.tool = t.tool GROUP BY 1, 2, 3 HAVING count(*) > 1"):
+            self.bad("V1", f"{count} tasks of one effect", owner=owner, tool=tool,
+                     effect_id=effect_id)
+        for task, in self.stack.query(
+                "SELECT t.task FROM holdfast.task t LEFT JOIN holdfast.effect e USING (digest) "
+                "WHERE e.task IS DISTINCT FROM t.task"):
+            self.bad("V1", "its effect does not name it", task_text(task))
+
+    def handles_are_durable(self):
+        """V2, V6: asked once more, at both processes."""
+        for task in self.tasks:
+            if task.handle not in self.rows:
+                self.gone(task)
+            elif task.handle in self.rows and self.rows[task.handle][1] != task.effect_id:
+                self.bad("V2", "a handle is of another effect", task.handle)
+        for api in range(len(self.stack.apis)):
+            clients = {token: self.stack.client(token, api) for token in rig.TOKENS}
+            for task in self.tasks[-AGAIN_MAX:]:
+                answer = clients[task.token].get(task.handle)
+                if answer.status != 200:
+                    self.bad("V2", "a handle cannot be asked for", task.handle, answer=answer)
+                    continue
+                self.journal.seen(task, answer)
+                self.counts["asked_again"] += 1
+
+    def gone(self, task):
+        """Only what ended, and only after its retention."""
+        ended = self.ended.get(task.handle)
+        if not task.may_be_gone() or ended is None:
+            self.bad("V2", "an answered handle has no task", task.handle)
+        elif task.gone_at is not None and task.gone_at - ended < shapes.BRIEF_TTL_MS / 1000:
+            self.bad("V2", f"gone {task.gone_at - ended:.3f} s after its end", task.handle)
+        else:
+            self.counts["swept"] += 1
+
+    def why_open(self, handle):
+        return dict(zip(("state", "phase", "attempt", "crashes", "claimed_by", "lives", "idle_s",
+                         "message"), self.stack.query(
+            "SELECT w.state, w.phase, w.attempt, w.crashes, i.process, k.incarnation IS NOT NULL,"
+            " extract(epoch FROM clock_timestamp() - w.updated)::float8, w.message "
+            "FROM holdfast.work w LEFT JOIN chaos.incarnation i USING (incarnation) "
+            "LEFT JOIN holdfast.worker k USING (incarnation) WHERE w.task = %s",
+            (rig.task_bytes(handle),))[0]))
+
+    def nothing_is_left(self):
+        """V9: ended, or visibly unknown."""
+        for task, (tool, effect_id, _) in self.rows.items():
+            outcome = self.steps[task].get(OUTCOME_PLACE)
+            state = self.work.get(task)
+            if outcome is None and state is None:
+                self.bad("V9", f"{effect_id} has neither work nor outcome", task, tool=tool)
+            if outcome is not None and state is not None:
+                self.bad("V6", f"{effect_id} is over and still to be run", task, state=state)
+            if state == "unknown":
+                self.counts["unknown"] += 1
+            elif state is not None:
+                self.bad("V9", f"{effect_id} is still {state}", task, **self.why_open(task))
+        for task in self.tasks:
+            if not task.over and task.handle not in self.work:
+                self.bad("V9", "not at its end in time", task.handle, last=task.statuses[-1:])
+
+    def phases(self):
+        """V3: a recovery point for each phase of what completed, one outcome, hashes that hold."""
+        for handle, (tool, effect_id, _) in self.rows.items():
+            steps = self.steps[handle]
+            for place, (kind, name, attempt, _, _, same) in steps.items():
+                if not same:
+                    self.bad("V3", f"the hash of step {name} of {effect_id} does not hold", handle)
+                if attempt > shapes.RETRIES["attempts"]:
+                    self.bad("V10", f"{attempt} attempts of {name}", handle)
+            outcome = steps.get(OUTCOME_PLACE)
+            if outcome is None:
+                continue
+            self.counts[outcome[1]] += 1
+            done = [name for kind, name, *_ in steps.values() if kind == "recovery_point"]
+            wanted = shapes.names_of(tool, "sql", "pure", "program", "keyed", "lookup")
+            if tool == "chaos_error":
+                wanted = wanted[:-1]
+            if outcome[1] == "completed" and sorted(done) != sorted(wanted) and \
+                    not self.refused(handle):
+                self.bad("V3", f"completed with the recovery points {done}", handle)
+            if outcome[1] == "cancelled" and tool != "chaos_cancel":
+                self.bad("V6", "cancelled, and nobody asked for it", handle)
+            task = self.by_handle.get(handle)
+            if task is not None and task.end is not None and task.statuses[-1:] != [outcome[1]]:
+                self.bad("V6", f"the client was told {task.statuses}, the store has {outcome[1]}",
+                         handle)
+
+    def refused(self, handle):
+        """A tool's own error ends a task before its last phase."""
+        task = self.by_handle.get(handle)
+        result = ((task.result if task else None) or {}).get("result") or {}
+        return result.get("isError", False)
+
+    def sql_phases(self):
+        """V3 from inside: what a sql phase changed is there once, with its recovery point."""
+        for tool in shapes.SHAPES:
+            if not shapes.names_of(tool, "sql"):
+                continue
+            rows = collections.Counter()
+            for effect_id, n, phase in self.stack.query(
+                    f"SELECT effect_id, n, phase FROM holdfast_tool_{tool}.done"):
+                rows[effect_id, n, phase] += 1
+            known = {}
+            for handle, task in self.by_handle.items():
+                if task.tool != tool or handle not in self.rows:
+                    continue
+                names = {name for kind, name, *_ in self.steps[handle].values()
+                         if kind == "recovery_point"}
+                for phase in shapes.names_of(tool, "sql"):
+                    place = task.effect_id, str(task.arguments["n"]), phase
+                    known[place] = handle, phase in names
+            for place, count in rows.items():
+                handle, stands = known.get(place, (None, None))
+                if count > 1:
+                    self.bad("V3", f"sql phase {place} was committed {count} times", handle)
+                if stands is False:
+                    self.bad("V3", f"sql phase {place} is done without its recovery point", handle)
+            for place, (handle, stands) in known.items():
+                if stands and not rows[place]:
+                    self.bad("V3", f"sql phase {place} did nothing and is kept as done", handle)
+            self.counts["sql_phases"] += len(rows)
+
+    def programs(self):
+        """V3: no phase starts after its recovery point or the task's outcome. V5: keys."""
+        keys = collections.defaultdict(set)
+        for line in self.run_log:
+            keys[line["task"], line["phase"]].add(line["key"])
+            if line["what"] != "start":
+                continue
+            self.counts["phase_starts"] += 1
+            for kind, name, _, _, at, _ in self.steps.get(line["task"], {}).values():
+                over = kind == "outcome" or (kind == "recovery_point" and name == line["phase"])
+                if not over or line["at"] <= at:
+                    continue
+                if self.was_stopped(line):
+                    self.counts["late_starts"] += 1
+                else:
+                    self.bad("V3", f"{line['phase']} started {line['at'] - at:.3f} s after "
+                             f"{kind} {name}", line["task"], line=line)
+        for (task, phase), several in keys.items():
+            if len(several) > 1:
+                self.bad("V5", f"{phase} had {len(several)} keys", task)
+
+    def was_stopped(self, line):
+        """A worker that was stopped may finish its turn of the loop before it knows."""
+        return any(pid == line["parent"] and began < line["at"] < end + LATE_S
+                   for pid, began, end in self.stack.stops)
+
+    def effects(self):
+        keys, places = collections.defaultdict(set), {}
+        for line in self.requests:
+            body = json.loads(line["body"])
+            place = (body.get("task") or body["link"], body.get("phase", "mail"))
+            key = line["key"] or body["ref"]
+            keys[place].add(key)
+            places[key] = place
+        for (task, phase), several in keys.items():
+            if len(several) > 1:
+                self.bad("V5", f"{phase} was sent under {len(several)} keys", task)
+        made = collections.Counter(places[line["key"]] for line in self.ledger)
+        self.counts["effects"] = sum(made.values())
+        for (task, phase), count in made.items():
+            if count > 1:
+                self.bad("V5", f"{count} effects of {phase}", task)
+            if task not in self.rows and task not in self.by_handle:
+                self.bad("V2", f"an effect of {phase} of a task that nobody knows", task)
+        by_task = collections.defaultdict(set)
+        for task, phase in made:
+            by_task[task].add(phase)
+        for task in self.rows:
+            self.truth(task, by_task[task], keys)
+
+    def truth(self, handle, made, keys):
+        """V7: what was told of a task does not deny what happened."""
+        steps = self.steps[handle]
+        done = {name: key for kind, name, _, key, *_ in steps.values()
+                if kind == "recovery_point"}
+        for phase in shapes.names_of(self.rows[handle][0], "keyed", "lookup", "program"):
+            if phase in done and phase not in made:
+                self.bad("V7", f"{phase} is done and has no effect", handle)
+            if phase in done and done[phase] not in keys[handle, phase]:
+                self.bad("V5", f"{phase} was kept under another key than it was sent", handle)
+        outcome = steps.get(OUTCOME_PLACE)
+        task = self.by_handle.get(handle)
+        if outcome is None or task is None or task.result is None:
+            return
+        open_effects = made - set(done)
+        message = task.result.get("statusMessage", "")
+        error = task.result.get("error") or {}
+        if outcome[1] == "completed" and open_effects and not self.refused(handle):
+            self.bad("V7", f"completed without {open_effects}, which happened", handle)
+        if outcome[1] == "cancelled":
+            hidden = [phase for phase in open_effects
+                      if f"{phase} may have taken effect" not in message]
+            if hidden:
+                self.bad("V7", f"told as cancelled, and {hidden} happened", handle)
+        if outcome[1] == "failed":
+            data = error.get("data", {})
+            if made and data.get("executed") == "no":
+                self.bad("V7", f"failed, executed no, and {made} happened", handle, error=error)
+            if open_effects and data.get("type") not in ("phase_failed",):
+                self.bad("V7", f"failed, and {open_effects} happened", handle, error=error)
+            if not self.stack.refusals:
+                self.bad("V7", "failed, and nothing refused it", handle, error=error)
+
+    def logs(self):
+        """Our processes never log an error but those that a fault explains."""
+        for process in self.stack.processes:
+            for line in process.log().splitlines():
+                if any(mark in line for mark in ("assertion", "runtime error:", "Sanitizer")):
+                    self.findings.add("alive", f"{process.name}: {line[:300]}")
+                elif '"level":"error"' in line or "level=error" in line:
+                    self.counts["error_lines"] += 1
+                    if self.counts["error_lines"] <= 3:
+                        print(f"note: {process.name}: {line[:300]}", flush=True)

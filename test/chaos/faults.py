@@ -1,0 +1,400 @@
+"""The faults, each as a method that injects one, at a step of the work where this kind was seen
+least. Where it hit is counted in cells: fault -> step -> times."""
+
+import collections
+import itertools
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+
+import rig
+import shapes
+import world
+from load import LOST, Task
+
+STEPS = ("sql", "pure", "keyed", "lookup", "program")
+ACTS = ("accept", "claim", "step", "finish", "release", "sql", "cancel")
+DOWNSTREAM = ("500 before", "503 before", "500 after", "reset before", "lost after", "redirect",
+              "409", "garbage after", "slow", "too slow", "refused")
+STORMS = ("new", "running", "ended", "two arguments")
+CUTS = tuple(f"{op} {part}" for op in ("call", "get") for part in ("request", "answer"))
+
+# Steps that each kind of fault must have hit, where there are enough faults for it.
+WANTED = {
+    "kill_worker": STEPS,
+    "kill_api": ("call", "get"),
+    "kill_postmaster": ("kill -9", "immediate"),
+    "kill_backend": ("api", "worker", "sql"),
+    "end_backend": ("api", "worker", "sql"),
+    "stop_worker": (*STEPS, "past the lease", "within the lease"),
+    "lost_commit": ACTS,
+    "cut_commit": ("before", "half", "fragments", "delay"),
+    "downstream": DOWNSTREAM,
+    "disconnect": CUTS,
+    "storm": STORMS,
+}
+PROXIED = {"lost_commit", "cut_commit"}
+WAIT_FOR_STEP_S = 0.4
+RAW = {
+    "500 before": "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n",
+    "503 before": "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n",
+    # The downstream makes the effect for a script that has a 2xx in it, at the start of any line.
+    "500 after": "HTTP/1.1 500 Oh\r\nContent-Length: 14\r\n\r\n\nHTTP/1.1 200 \n",
+    "reset before": "reset",
+    "redirect": "HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n",
+    "409": "HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n",
+    "garbage after": "HTTP/1.1 201 Created\r\nContent-Length: 9\r\n\r\n<\xff\0oops>\"",
+}
+
+
+class Faults:
+    def __init__(self, stack, journal, callers, findings, seed):
+        self.stack, self.journal, self.callers, self.findings = stack, journal, callers, findings
+        self.dice = world.dice(seed, "faults")
+        self.counts = collections.Counter()
+        self.cells = collections.defaultdict(collections.Counter)
+        self.ids = itertools.count(1)
+        self.refusals = 0  # answers downstream after which a task may be failed for good
+        for number, text in enumerate(RAW.values()):
+            (stack.folder / f"script-{number}").write_bytes(text.encode("latin-1"))
+
+    def inject(self, kind):
+        """One fault of that kind; False when it could not be."""
+        self.stack.look_for_dead()
+        hit = getattr(self, kind)()
+        if not hit:
+            return False
+        self.counts[kind] += 1
+        for cell in set(hit):
+            self.cells[kind][cell] += 1
+        return True
+
+    def rarest(self, kind, among=None):
+        """One of the cells that this kind hit least."""
+        cells = list(among or WANTED[kind])
+        least = min(self.cells[kind][cell] for cell in cells)
+        return self.dice.choice([cell for cell in cells if self.cells[kind][cell] == least])
+
+    def unhit(self):
+        return [f"{kind}: {cell}" for kind, count in sorted(self.counts.items())
+                for cell in WANTED[kind]
+                if count >= 3 * len(WANTED[kind]) and not self.cells[kind][cell]]
+
+    # --- processes ---
+
+    def worker_in(self, step):
+        """A worker that holds a task in that step, or any that holds one, or any."""
+        workers = {worker.name: worker for worker in self.stack.workers}
+        end = time.monotonic() + WAIT_FOR_STEP_S
+        running = []
+        while time.monotonic() < end:
+            running = self.stack.running()
+            found = [process for process, kind in running if kind == step and process in workers]
+            if found:
+                return workers[self.dice.choice(found)]
+            time.sleep(0.001)
+        busy = [process for process, _ in running if process in workers]
+        return workers[self.dice.choice(busy or list(workers))]
+
+    def held_by(self, worker):
+        """The steps whose claims a worker held when it fell, while the store still says so."""
+        held = {step for process, step in self.stack.running() if process == worker.name}
+        return held or {"none"}
+
+    def kill_worker(self):
+        worker = self.worker_in(self.rarest("kill_worker", STEPS))
+        time.sleep(self.dice.random() * 0.003)
+        self.stack.restart(worker)
+        hit = self.held_by(worker)
+        self.stack.begin(worker)
+        time.sleep(self.dice.random() * 0.03)
+        return hit
+
+    def kill_api(self):
+        wanted, found = self.rarest("kill_api"), None
+        end = time.monotonic() + WAIT_FOR_STEP_S
+        while time.monotonic() < end and found is None:
+            found = next((doing[0] for doing in (caller.doing for caller in self.callers)
+                          if doing is not None and doing[1] == wanted), None)
+        number = self.dice.randrange(2) if found is None else found
+        time.sleep(self.dice.random() * 0.002)
+        api = self.stack.apis[number]
+        hit = {doing[1] for doing in (caller.doing for caller in self.callers)
+               if doing is not None and doing[0] == number} or {"none"}
+        self.stack.restart(api)
+        self.stack.begin(api)
+        rig.until(lambda: self.stack.ready(api) or not api.alive(), 20, "the API is up again",
+                  0.005)
+        return hit
+
+    def stop_worker(self):
+        worker = self.worker_in(self.rarest("stop_worker", STEPS))
+        long = self.rarest("stop_worker", ("past the lease", "within the lease"))
+        low, high = (150, 450) if long == "past the lease" else (10, 120)
+        seconds = self.dice.uniform(low, high) / 1000
+        began = time.time()
+        worker.signal(signal.SIGSTOP)
+        hit = self.held_by(worker) | {long}
+        time.sleep(seconds)
+        worker.signal(signal.SIGCONT)
+        self.stack.stops.append((worker.pid, began, time.time()))
+        time.sleep(self.dice.random() * 0.02)
+        return hit
+
+    # --- Postgres ---
+
+    def kill_postmaster(self):
+        mode = self.rarest("kill_postmaster")
+        # Best right behind an answer, which then must have been on the disk.
+        end, asked = time.monotonic() + 1.5, time.monotonic()
+        while self.journal.accepted_at < asked and time.monotonic() < end:
+            time.sleep(0.002)
+        hit = {step for _, step in self.stack.running()} | {mode}
+        if mode == "immediate":
+            self.stack.cluster.stop("immediate")
+            self.stack.start_postgres()
+        else:
+            self.stack.kill_postmaster()
+        self.let_work(0.3)
+        return hit
+
+    def backend(self, kind):
+        """(role, pid) of a backend of ours, one that is at work where there is one."""
+        role = self.rarest(kind)
+        rows = []
+        end = time.monotonic() + WAIT_FOR_STEP_S
+        while time.monotonic() < end:
+            rows = self.stack.ask(
+                "SELECT pid, state FROM pg_stat_activity WHERE usename = %s AND pid IS NOT NULL",
+                (world.ROLES[role],))
+            busy = [pid for pid, state in rows if state != "idle"]
+            if busy:
+                return role, self.dice.choice(busy), "at work"
+        return role, self.dice.choice([pid for pid, _ in rows]) if rows else None, "idle"
+
+    def kill_backend(self):
+        role, pid, state = self.backend("kill_backend")
+        if pid is None:
+            self.let_work(0.3)
+            return False
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+        self.stack.postgres_up()
+        self.let_work(0.1)
+        return {role, state}
+
+    def end_backend(self):
+        role, pid, state = self.backend("end_backend")
+        if pid is None or not self.stack.ask("SELECT pg_terminate_backend(%s)", (pid,)):
+            return False
+        return {role, state}
+
+    def let_work(self, seconds):
+        """Until claims are held again, so that the next fault meets some work."""
+        end = time.monotonic() + seconds + 2
+        time.sleep(self.dice.random() * seconds)
+        while not self.stack.running() and time.monotonic() < end:
+            time.sleep(0.01)
+
+    # --- commits, by the proxy ---
+
+    def lost_commit(self):
+        act = self.rarest("lost_commit")
+        # Cancels and releases are rare: what comes first is taken after a while.
+        mode = "rows" if self.dice.random() < 0.3 else "swallow"
+        hit = self.stack.order(mode, act, 400) or self.stack.order(mode, None, 1000)
+        return hit and {hit["act"], f"{hit['act']} {mode}"}
+
+    def cut_commit(self):
+        mode = self.rarest("cut_commit")
+        act = self.dice.choice(ACTS + ("poll", "beat"))
+        more = {"ms": self.dice.randrange(500)}
+        hit = self.stack.order(mode, act, 300, **more) or self.stack.order(mode, None, 1000, **more)
+        return hit and {mode, f"{hit['act']} {mode}"}
+
+    # --- downstream ---
+
+    def downstream(self):
+        """One request that would make an effect is answered otherwise, or not at all."""
+        what = self.rarest("downstream")
+        if what in ("redirect", "409"):
+            self.refusals += 1
+        if what == "refused":
+            self.stack.restart(self.stack.downstream)
+            time.sleep(self.dice.uniform(0.05, 0.4))
+            self.stack.begin(self.stack.downstream)
+            rig.until(lambda: self.stack.steered() is not None, 10, "the downstream is up", 0.01)
+            return {what}
+        if what in ("slow", "too slow"):
+            where, slow = "delay_after_ms", shapes.HTTP_TIMEOUT_MS + 300
+            if what == "slow":
+                where = self.dice.choice(["delay_before_ms", "delay_after_ms"])
+                slow = shapes.SLOW_BEFORE_MS
+            before = self.stack.steered()
+            self.stack.steer(**{where: slow})
+            self.wait_downstream(lambda now: now["requests"] > before["requests"])
+            time.sleep(slow / 1000 if what == "slow" else 0.05)
+            self.stack.steer(delay_before_ms=0, delay_after_ms=0)
+            return {what}
+        if what == "lost after":
+            self.stack.steer(lose_answers=1)
+            return {what} if self.wait_downstream(lambda now: now["lose_answers"] == 0) else False
+        script = self.stack.folder / f"script-{list(RAW).index(what)}"
+        self.stack.steer(script=[str(script)])
+        return {what} if self.wait_downstream(lambda now: not now["script"]) else False
+
+    def wait_downstream(self, holds, seconds=5):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            now = self.stack.steered()
+            if now is not None and holds(now):
+                return True
+            time.sleep(0.003)
+        self.stack.steer(script=[], lose_answers=0)
+        return False
+
+    # --- clients ---
+
+    def new_task(self, kind, tool=None):
+        number = next(self.ids)
+        tool = tool or self.dice.choice(["chaos_one", "chaos_three", "chaos_eight"])
+        return self.journal.add(Task(tool, {"effect_id": f"{kind}-{number}", "n": number,
+                                            "ms": self.dice.randrange(10), "slow_ms": 0}))
+
+    def hand_over(self, task):
+        """A caller sees it to its end."""
+        self.dice.choice(self.callers).inbox.append(task)
+
+    def http_bytes(self, api, body, method, name, token="rig-alice"):
+        client = rig.Client(api.port, token)
+        headers = client.headers(method, name) | {"Host": f"127.0.0.1:{api.port}",
+                                                  "Content-Length": str(len(body))}
+        head = "".join(f"{header}: {value}\r\n" for header, value in headers.items())
+        return f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body
+
+    def disconnect(self):
+        """A connection ends at a random byte of a request or of its answer, by FIN or by RST."""
+        cell = self.rarest("disconnect")
+        op, part = cell.split()
+        api = self.dice.choice(self.stack.apis)
+        client = rig.Client(api.port)
+        if op == "call":
+            task = self.new_task("cut")
+            data = self.http_bytes(api, client.body(task.tool, task.arguments), "tools/call",
+                                   task.tool)
+        else:
+            task = self.some_task(lambda one: one.handle is not None and
+                                  one.token == "rig-alice" and one.tool != "chaos_brief")
+            if task is None:
+                time.sleep(0.05)
+                return False
+            body = rig.json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {
+                "taskId": task.handle, "_meta": rig.meta()}}).encode()
+            data = self.http_bytes(api, body, "tasks/get", task.handle)
+        how = self.cut(api, data, part)
+        if op == "call":
+            self.journal.told(task, "call cut", part=part, how=how)
+            self.hand_over(task)
+        return {cell, how}
+
+    def cut(self, api, data, part):
+        how = self.dice.choice(("FIN", "RST"))
+        try:
+            with socket.create_connection(("127.0.0.1", api.port), timeout=5) as peer:
+                if part == "request":
+                    at = self.dice.randrange(len(data))
+                    peer.sendall(data[:at])
+                    if self.dice.random() < 0.5:
+                        time.sleep(self.dice.random() * 0.003)
+                else:
+                    peer.sendall(data)
+                    # Fewer than any answer has.
+                    wanted = self.dice.choice([0, self.dice.randrange(1, 300)])
+                    while wanted > 0 and (got := peer.recv(wanted)):
+                        wanted -= len(got)
+                if how == "RST":
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        except OSError:
+            pass
+        return how
+
+    def some_task(self, fits):
+        tasks = list(self.journal.tasks.values())
+        for task in self.dice.sample(tasks, min(len(tasks), 200)):
+            if fits(task):
+                return task
+        return None
+
+    def storm(self):
+        """24 to 64 calls with one effect ID at once, over both API processes."""
+        what = self.rarest("storm")
+        task = None
+        if what in ("running", "ended"):
+            task = self.some_task(lambda one: one.handle is not None and not one.gone and
+                                  one.tool != "chaos_brief" and one.token == "rig-alice" and
+                                  one.over == (what == "ended"))
+        if task is None:
+            what = what if what == "two arguments" else "new"
+            task = self.new_task("storm")
+        other = None
+        if what == "two arguments":
+            other = Task(task.tool, task.arguments | {"n": -1})
+        new = task.handle is None
+        answers = self.duplicates(task, other, self.dice.randint(24, 64))
+        if other is not None:
+            task = self.winner(task, other, answers)
+        for mine, answer in answers:
+            self.judge_duplicate(task, mine, answer)
+        if new:
+            self.hand_over(task)
+        return {what}
+
+    def duplicates(self, task, other, count):
+        """[(task whose arguments were sent, answer or None)]."""
+        results = [None] * count
+        barrier = threading.Barrier(count)
+        sent = [other if other is not None and number % 2 else task for number in range(count)]
+
+        def one(number):
+            client = rig.Client(self.stack.apis[number % 2].port, timeout=10)
+            body = client.body(sent[number].tool, sent[number].arguments)
+            headers = client.headers("tools/call", task.tool)
+            barrier.wait()
+            try:
+                results[number] = client.post(body, headers)
+            except LOST:
+                pass
+            client.close()
+
+        threads = [threading.Thread(target=one, args=(number,)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return list(zip(sent, results))
+
+    def winner(self, task, other, answers):
+        """Whose arguments got a handle; where no answer came at all both are asked again."""
+        won = next((mine for mine, answer in answers if answer is not None and answer.handle), None)
+        while won is None:
+            won = next((mine for mine, answer in self.duplicates(task, other, 2)
+                        if answer is not None and answer.handle), None)
+        if won is other:
+            with self.journal.lock:
+                self.journal.tasks[(other.token, other.effect_id)] = other
+        return won
+
+    def judge_duplicate(self, task, mine, answer):
+        if answer is None or answer.status in (429, 503):
+            return
+        if mine is not task:
+            if answer.structured.get("type") != "idempotency_key_conflict":
+                self.journal.violation("I9", "a storm's other arguments were not refused", task,
+                                       answer=answer)
+        elif answer.handle:
+            self.journal.handle(task, answer, "storm")
+        else:
+            self.journal.violation("V1", "a duplicate was answered oddly", task, answer=answer)
