@@ -18,7 +18,7 @@ const c_flags = [_][]const u8{
 /// configuration never has to watch a directory.
 const runtime_files = [_][]const u8{
     "arena.c",        "base.c",          "batch.c",       "buf.c",        "clock.c",
-    "config.c",       "db.c",            "err.c",         "id.c",         "json.c",
+    "config.c",       "db.c",            "err.c",         "file.c",         "id.c",         "json.c",
     "json_canon.c",   "json_number.c",   "json_scan.c",   "key.c",        "log.c",
     "pgvalue.c",      "random.c",        "rfc3339.c",     "schema.c",      "schema_check.c", "schema_pattern.c",
     "sql_text.c",     "sqlphase.c",      "store.c",       "store_api.c",  "store_worker.c",

@@ -363,14 +363,7 @@ static int key(const char *number)
 static bool name_is_good(const char *name)
 {
 	size_t len = strlen(name);
-	for (size_t at = 0; at < len;) {
-		uint32_t code;
-		size_t width = utf8_next(name + at, len - at, &code);
-		if (width == 0 || code < 0x20 || code == 0x7f)
-			return false;
-		at += width;
-	}
-	return len > 0 && len <= STEP_NAME_LEN_MAX;
+	return utf8_is_plain(name, len) && len > 0 && len <= STEP_NAME_LEN_MAX;
 }
 
 int cmd_step(int argc, char **argv)

@@ -202,17 +202,7 @@ static void io_set(struct db *db, int events)
 /* One act, one Sync, queued back to back; they leave together (rules 5 and 12). */
 static bool call_send(struct db *db, struct call *call)
 {
-	struct pgparams *params = &call->params;
-	const char *values[PGPARAMS_MAX];
-	int lengths[PGPARAMS_MAX], formats[PGPARAMS_MAX];
-	for (int i = 0; i < params->count; i++) {
-		values[i] = params->values[i].data;
-		lengths[i] = (int)params->values[i].len;
-		formats[i] = 1;
-	}
-	return PQsendQueryParams(db->conn, call->sql, params->count, params->types, values, lengths,
-				 formats, 1) &&
-	       PQpipelineSync(db->conn);
+	return pgparams_send(&call->params, db->conn, call->sql) && PQpipelineSync(db->conn);
 }
 
 static void db_flush(struct db *db)

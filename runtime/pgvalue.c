@@ -166,6 +166,19 @@ void pgarray_null(struct pgparams *params)
 	add_be32(array_element(params), UINT32_MAX);
 }
 
+bool pgparams_send(const struct pgparams *params, PGconn *conn, const char *sql)
+{
+	const char *values[PGPARAMS_MAX];
+	int lengths[PGPARAMS_MAX], formats[PGPARAMS_MAX];
+	for (int i = 0; i < params->count; i++) {
+		values[i] = params->values[i].data;
+		lengths[i] = (int)params->values[i].len;
+		formats[i] = 1;
+	}
+	return PQsendQueryParams(conn, sql, params->count, params->types, values, lengths, formats,
+				 1);
+}
+
 void pgparams_deinit(struct pgparams *params)
 {
 	for (int i = 0; i < params->count; i++)

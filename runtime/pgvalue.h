@@ -49,6 +49,9 @@ void pgarray_slice(struct pgparams *params, struct slice value);
 void pgarray_slice_or_null(struct pgparams *params, struct slice value);
 void pgarray_null(struct pgparams *params);
 
+/* Queues the statement with these parameters, its answer to come in binary; false: the connection
+ * is broken. `params` stays the caller's. */
+[[nodiscard]] bool pgparams_send(const struct pgparams *params, PGconn *conn, const char *sql);
 /* Frees the values; a zeroed struct again. */
 void pgparams_deinit(struct pgparams *params);
 

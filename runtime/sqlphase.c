@@ -136,20 +136,12 @@ static struct sqlphase *queue_take(struct sqlphase_pool *pool)
 
 static bool send_text(PGconn *pg, const char *sql)
 {
-	return PQsendQueryParams(pg, sql, 0, nullptr, nullptr, nullptr, nullptr, 1);
+	return pgparams_send(&(struct pgparams){}, pg, sql);
 }
 
 static bool send_params(PGconn *pg, const char *sql, struct pgparams *params)
 {
-	const char *values[PGPARAMS_MAX];
-	int lengths[PGPARAMS_MAX], formats[PGPARAMS_MAX];
-	for (int i = 0; i < params->count; i++) {
-		values[i] = params->values[i].data;
-		lengths[i] = (int)params->values[i].len;
-		formats[i] = 1;
-	}
-	bool sent =
-	    PQsendQueryParams(pg, sql, params->count, params->types, values, lengths, formats, 1);
+	bool sent = pgparams_send(params, pg, sql);
 	pgparams_deinit(params);
 	return sent;
 }

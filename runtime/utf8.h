@@ -33,6 +33,19 @@ static inline size_t utf8_next(const char *text, size_t len, uint32_t *code)
 	return want;
 }
 
+/* Well-formed throughout, and no control character in it. */
+static inline bool utf8_is_plain(const char *text, size_t len)
+{
+	for (size_t at = 0; at < len;) {
+		uint32_t code;
+		size_t width = utf8_next(text + at, len - at, &code);
+		if (width == 0 || code < 0x20 || code == 0x7f)
+			return false;
+		at += width;
+	}
+	return true;
+}
+
 /* Writes a code point that is a Unicode scalar value; returns its length, 1 to 4. */
 static inline size_t utf8_put(uint32_t code, char out[static 4])
 {

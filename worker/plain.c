@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "runtime/base.h"
+#include "runtime/file.h"
 #include "runtime/utf8.h"
 #include "worker/spawn.h"
 
@@ -296,14 +297,7 @@ static int by_name(const void *a, const void *b)
 static bool name_is_clean(const char *name)
 {
 	size_t len = strlen(name);
-	for (size_t at = 0; at < len;) {
-		uint32_t code;
-		size_t step = utf8_next(name + at, len - at, &code);
-		if (step == 0 || code < 0x20 || code == 0x7f)
-			return false;
-		at += step;
-	}
-	return len <= NAME_LEN_MAX;
+	return utf8_is_plain(name, len) && len <= NAME_LEN_MAX;
 }
 
 static enum hf_code list_artifacts(struct plain *plain, struct hf_err *err)
@@ -374,20 +368,6 @@ enum hf_code plain_artifact_next(struct plain *plain, struct plain_artifact *art
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
-static enum hf_code write_all(int fd, struct slice content)
-{
-	while (content.len > 0) {
-		ssize_t put = write(fd, content.data, content.len);
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put <= 0)
-			return HF_SYSTEM;
-		content.data += put;
-		content.len -= (size_t)put;
-	}
-	return HF_OK;
-}
-
 static enum hf_code make_folders(struct plain *plain, struct hf_err *err)
 {
 	const char *const folders[] = { plain->folder, plain->artifacts };
@@ -403,7 +383,7 @@ static enum hf_code write_states(const struct plain *plain, struct slice states,
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return hf_fail(err, HF_SYSTEM, "%s: %s", path, strerror(errno));
-	enum hf_code code = write_all(fd, states);
+	enum hf_code code = file_write(fd, states);
 	if (close(fd) < 0)
 		code = HF_SYSTEM;
 	return code == HF_OK ? HF_OK : hf_fail(err, code, "%s: %s", path, strerror(errno));
@@ -413,7 +393,7 @@ static enum hf_code write_states(const struct plain *plain, struct slice states,
 static enum hf_code make_input(struct plain *plain, struct slice input, struct hf_err *err)
 {
 	plain->input = memfd_create("arguments", MFD_CLOEXEC);
-	if (plain->input < 0 || write_all(plain->input, input) != HF_OK ||
+	if (plain->input < 0 || file_write(plain->input, input) != HF_OK ||
 	    lseek(plain->input, 0, SEEK_SET) < 0)
 		return hf_fail(err, HF_SYSTEM, "stdin: %s", strerror(errno));
 	return HF_OK;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base.h"
+#include "runtime/file.h"
 #include "runtime/random.h"
 #include "worker/versions.h"
 
@@ -50,17 +51,9 @@ static enum hf_code make_folder(const char *path, struct hf_err *err)
 	return hf_fail(err, HF_SYSTEM, "%s: %s", path, strerror(errno));
 }
 
-static enum hf_code write_all(int fd, struct slice content)
+static enum hf_code write_durably(int fd, struct slice content)
 {
-	while (content.len > 0) {
-		ssize_t put = write(fd, content.data, content.len);
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put <= 0)
-			return HF_SYSTEM;
-		content.data += put;
-		content.len -= (size_t)put;
-	}
+	hf_try(file_write(fd, content));
 	return fsync(fd) == 0 ? HF_OK : HF_SYSTEM;
 }
 
@@ -78,7 +71,7 @@ static enum hf_code write_file(const char *root, const struct store_file *file, 
 	if (fd < 0)
 		return hf_fail(err, HF_SYSTEM, "%s: %s", path, strerror(errno));
 	/* The umask must not take the x away that the tool needs. */
-	enum hf_code code = fchmod(fd, mode) == 0 ? write_all(fd, file->content) : HF_SYSTEM;
+	enum hf_code code = fchmod(fd, mode) == 0 ? write_durably(fd, file->content) : HF_SYSTEM;
 	if (close(fd) != 0)
 		code = HF_SYSTEM;
 	return code == HF_OK ? HF_OK : hf_fail(err, code, "%s: %s", path, strerror(errno));
