@@ -23,7 +23,7 @@ const runtime_files = [_][]const u8{
     "pgvalue.c",      "random.c",        "rfc3339.c",     "schema.c",      "schema_check.c", "schema_pattern.c",
     "sql_text.c",     "sqlphase.c",      "store.c",       "store_api.c",  "store_worker.c",
     "task.c",         "template.c",      "tool.c",        "tool_check.c", "tool_parse.c",
-    "tool_phase.c",   "value.c",
+    "tool_http.c",    "tool_phase.c",   "value.c",
 };
 /// The program itself: the only files that see both api/ and worker/.
 const program_files = [_][]const u8{

@@ -158,7 +158,7 @@ static enum hf_code watch_clock(struct maintain *m, struct hf_err *err)
 
 static enum hf_code week_drop(struct maintain *m, const char *week, struct hf_err *err)
 {
-	static const char *const tables[] = { "task", "step", "event", "artifact" };
+	static const char *const tables[] = { "task", "step", "event", "artifact", "intent" };
 	int64_t closed = 0;
 	const char *const values[] = { week };
 	hf_try(ask(m, "SELECT holdfast.close_week($1)", 1, values, &closed, err));

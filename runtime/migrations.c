@@ -17,6 +17,9 @@ EMBED(sql_grants){
 EMBED(sql_0001_core){
 #embed "sql/migrations/0001_core.sql" suffix(, 0)
 };
+EMBED(sql_0002_intent){
+#embed "sql/migrations/0002_intent.sql" suffix(, 0)
+};
 EMBED(sql_base){
 #embed "sql/functions/base.sql" suffix(, 0)
 };
@@ -46,6 +49,7 @@ static const struct {
 	const char *name, *sql, *oldest_binary;
 } migrations[] = {
 	{ 1, "0001_core", sql_0001_core, "0.1.0" },
+	{ 2, "0002_intent", sql_0002_intent, "0.1.0" },
 };
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
@@ -110,7 +114,7 @@ static enum hf_code one_int(PGconn *conn, const char *sql, int *out, struct hf_e
 	return HF_OK;
 }
 
-static const char *const partitioned[] = { "task", "step", "event", "artifact" };
+static const char *const partitioned[] = { "task", "step", "event", "artifact", "intent" };
 
 /* Attaching takes no lock that stops a poll, unlike CREATE … PARTITION OF (rule 15). */
 static enum hf_code week_make(PGconn *conn, int week, struct hf_err *err)

@@ -161,7 +161,16 @@ void store_leave(struct store *store, const struct uuid *incarnation,
 
 /* --- Worker ----------------------------------------------------------------------------------- */
 
-enum step_kind : unsigned char { STEP_RECOVERY_POINT, STEP_CHECKPOINT, STEP_OUTCOME };
+/* STEP_INTENT comes with a claim alone: "about to send", by an earlier claim of this phase. */
+enum step_kind : unsigned char { STEP_RECOVERY_POINT, STEP_CHECKPOINT, STEP_OUTCOME, STEP_INTENT };
+
+/* The undo step of phase p is a phase of its own, with a number after all others: they run in
+ * reverse, by the same rules, and end at recovery points as well. */
+constexpr int UNDO_PHASE_FIRST = 64, UNDO_PHASE_END = 128;
+static inline int undo_phase(int phase) /* and back */
+{
+	return UNDO_PHASE_END - 1 - phase;
+}
 
 constexpr int32_t STEP_PLACES_PER_PHASE = 65'536;
 constexpr int32_t STEP_PLACE_OUTCOME = INT32_MAX;
@@ -174,6 +183,8 @@ static inline int32_t step_place_checkpoint(int phase, int n)
 {
 	return phase * STEP_PLACES_PER_PHASE + n;
 }
+/* The checkpoint of an http phase that its request was accepted. settle() knows this place. */
+constexpr int STEP_ACCEPTED = STEP_PLACES_PER_PHASE - 3;
 
 struct claimed_step {
 	enum step_kind kind;
@@ -251,11 +262,13 @@ void store_finish(struct store *store, const struct outcome_write *outcome,
 		  void *ctx);
 
 enum release {
-	RELEASE_RETRY,   /* an attempt failed: due after delay_ms, the attempt is spent */
-	RELEASE_AGAIN,   /* to be asked again after delay_ms, no attempt is spent */
-	RELEASE_BACK,    /* given back at once (shutdown, parking); no attempt is spent */
-	RELEASE_CRASH,   /* the tool's process died: crashes + 1, no attempt is spent */
-	RELEASE_UNKNOWN, /* may have happened, nobody can tell: state unknown (V7) */
+	RELEASE_RETRY,      /* an attempt failed: due after delay_ms, the attempt is spent */
+	RELEASE_AGAIN,      /* to be asked again after delay_ms, no attempt is spent */
+	RELEASE_BACK,       /* given back at once (shutdown, parking); no attempt is spent */
+	RELEASE_CRASH,      /* the tool's process died: crashes + 1, no attempt is spent */
+	RELEASE_UNKNOWN,    /* may have happened, nobody can tell: state unknown (V7) */
+	RELEASE_UNVERIFIED, /* accepted downstream, not yet seen: looked for after delay_ms */
+	RELEASE_UNDO,       /* nothing of its phase is left open: its undo steps are next */
 };
 struct release_write {
 	struct task_id id;
@@ -269,6 +282,14 @@ void store_release(struct store *store, const struct release_write *release,
 		   void (*done)(void *ctx, enum hf_code code, enum fence fence,
 				const struct hf_err *err),
 		   void *ctx);
+
+/* "About to send" for a phase that is neither keyed nor readable back, durable before `done`. It
+ * stands until a release says that nothing left, or a person has settled it. */
+void store_intent(struct store *store, const struct task_id *id, const struct uuid *token,
+		  int phase, struct slice name,
+		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
+			       const struct hf_err *err),
+		  void *ctx);
 
 void store_artifact_put(struct store *store, const struct task_id *id, const struct uuid *token,
 			int phase, struct slice name, struct slice media_type, struct slice content,

@@ -116,6 +116,8 @@ static enum step_kind step_kind_of(struct slice name)
 {
 	if (slice_is(name, "recovery_point"))
 		return STEP_RECOVERY_POINT;
+	if (slice_is(name, "intent"))
+		return STEP_INTENT;
 	return slice_is(name, "checkpoint") ? STEP_CHECKPOINT : STEP_OUTCOME;
 }
 
@@ -390,7 +392,7 @@ void store_step(struct store *store, const struct step_write *step,
 			     struct slice adopted_state, const struct hf_err *err),
 		void *ctx)
 {
-	hf_assert(step->kind != STEP_OUTCOME);
+	hf_assert(step->kind == STEP_RECOVERY_POINT || step->kind == STEP_CHECKPOINT);
 	struct write_op *op = write_new(store, &step->id, &step->token, ctx);
 	op->step = *step;
 	op->step_done = done;
@@ -481,8 +483,10 @@ void store_finish(struct store *store, const struct outcome_write *outcome,
 static const char *release_name(enum release how)
 {
 	static const char *const names[] = {
-		[RELEASE_RETRY] = "retry", [RELEASE_AGAIN] = "again",     [RELEASE_BACK] = "back",
-		[RELEASE_CRASH] = "crash", [RELEASE_UNKNOWN] = "unknown",
+		[RELEASE_RETRY] = "retry",     [RELEASE_AGAIN] = "again",
+		[RELEASE_BACK] = "back",       [RELEASE_CRASH] = "crash",
+		[RELEASE_UNKNOWN] = "unknown", [RELEASE_UNVERIFIED] = "unverified",
+		[RELEASE_UNDO] = "undo",
 	};
 	hf_assert((size_t)how < countof(names));
 	return names[how];
@@ -524,23 +528,52 @@ void store_release(struct store *store, const struct release_write *release,
 	store_add(store, BATCH_RELEASE, &op->item);
 }
 
-/* --- artifacts -------------------------------------------------------------------------------- */
+/* --- intents and artifacts
+ * -------------------------------------------------------------------------------- */
 
-struct artifact_op {
-	void (*put_done)(void *ctx, enum hf_code code, enum fence fence, const struct hf_err *err);
-	void (*get_done)(void *ctx, enum hf_code code, struct slice media_type,
-			 struct slice content, const struct hf_err *err);
+struct put_op {
+	void (*done)(void *ctx, enum hf_code code, enum fence fence, const struct hf_err *err);
 	void *ctx;
 };
 
-static void on_artifact_put(void *ctx, enum hf_code code, const PGresult *result,
-			    const struct hf_err *err)
+static void on_put(void *ctx, enum hf_code code, const PGresult *result, const struct hf_err *err)
 {
-	struct artifact_op *op = ctx;
+	struct put_op *op = ctx;
 	enum fence fence = code == HF_OK ? fence_of(pgrow_slice(result, 0, 0)) : FENCE_LOST;
-	op->put_done(op->ctx, code, fence, err);
+	op->done(op->ctx, code, fence, err);
 	free(op);
 }
+
+/* The parameters that every put begins with. */
+static void put_build(struct pgparams *params, const struct task_id *id, const struct uuid *token,
+		      int phase, struct slice name)
+{
+	pgparams_int4(params, task_id_week(id));
+	pgparams_bytea(params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });
+	pgparams_uuid(params, token);
+	pgparams_int4(params, phase);
+	pgparams_text(params, name);
+}
+
+void store_intent(struct store *store, const struct task_id *id, const struct uuid *token,
+		  int phase, struct slice name,
+		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
+			       const struct hf_err *err),
+		  void *ctx)
+{
+	struct put_op *op = hf_alloc(sizeof *op);
+	*op = (struct put_op){ done, ctx };
+	struct pgparams params = {};
+	put_build(&params, id, token, phase, name);
+	db_call(store->lanes[LANE_WRITE], "SELECT holdfast.intent_put($1, $2, $3, $4, $5)", &params,
+		0, on_put, op);
+}
+
+struct artifact_op {
+	void (*done)(void *ctx, enum hf_code code, struct slice media_type, struct slice content,
+		     const struct hf_err *err);
+	void *ctx;
+};
 
 void store_artifact_put(struct store *store, const struct task_id *id, const struct uuid *token,
 			int phase, struct slice name, struct slice media_type, struct slice content,
@@ -548,19 +581,14 @@ void store_artifact_put(struct store *store, const struct task_id *id, const str
 				     const struct hf_err *err),
 			void *ctx)
 {
-	struct artifact_op *op = hf_alloc(sizeof *op);
-	*op = (struct artifact_op){ .put_done = done, .ctx = ctx };
+	struct put_op *op = hf_alloc(sizeof *op);
+	*op = (struct put_op){ done, ctx };
 	struct pgparams params = {};
-	pgparams_int4(&params, task_id_week(id));
-	pgparams_bytea(&params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });
-	pgparams_uuid(&params, token);
-	pgparams_int4(&params, phase);
-	pgparams_text(&params, name);
+	put_build(&params, id, token, phase, name);
 	pgparams_text(&params, media_type);
 	pgparams_bytea(&params, content);
 	db_call(store->lanes[LANE_WRITE],
-		"SELECT holdfast.artifact_put($1, $2, $3, $4, $5, $6, $7)", &params, 0,
-		on_artifact_put, op);
+		"SELECT holdfast.artifact_put($1, $2, $3, $4, $5, $6, $7)", &params, 0, on_put, op);
 }
 
 static void on_artifact_get(void *ctx, enum hf_code code, const PGresult *result,
@@ -574,10 +602,10 @@ static void on_artifact_get(void *ctx, enum hf_code code, const PGresult *result
 		err = &missing;
 	}
 	if (code == HF_OK)
-		op->get_done(op->ctx, code, pgrow_slice(result, 0, 0), pgrow_slice(result, 0, 1),
-			     nullptr);
+		op->done(op->ctx, code, pgrow_slice(result, 0, 0), pgrow_slice(result, 0, 1),
+			 nullptr);
 	else
-		op->get_done(op->ctx, code, none, none, err);
+		op->done(op->ctx, code, none, none, err);
 	free(op);
 }
 
@@ -587,7 +615,7 @@ void store_artifact_get(struct store *store, const struct task_id *id, int phase
 			void *ctx)
 {
 	struct artifact_op *op = hf_alloc(sizeof *op);
-	*op = (struct artifact_op){ .get_done = done, .ctx = ctx };
+	*op = (struct artifact_op){ done, ctx };
 	struct pgparams params = {};
 	pgparams_int4(&params, task_id_week(id));
 	pgparams_bytea(&params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });

@@ -52,8 +52,9 @@ struct program {
 	enum step step;
 	bool stepping; /* program_step is on the stack */
 	bool keyed, run_sent, plain;
-	bool leaving;                  /* its result is in `state`; artifacts are stored */
-	bool names_run;                /* the tool's last frame said which run it is about */
+	bool declined;  /* the tool itself asked for another attempt: it has done nothing */
+	bool leaving;   /* its result is in `state`; artifacts are stored */
+	bool names_run; /* the tool's last frame said which run it is about */
 	bool cancelled, lost, overdue; /* wishes; overdue: the grace of a cancel is over */
 	bool timed_out, closed;
 	bool storing, stored_ok; /* a call of run_checkpoint or run_artifact_put is out */
@@ -138,7 +139,8 @@ static void program_report(struct program *program)
 		host_put(program->host);
 	stopped_outcome(program);
 	bool answered = program->outcome == PHASE_DONE;
-	bool maybe = program->keyed && program->run_sent && !answered;
+	bool declined = program->declined && run_phase(program->run)->effect == EFFECT_UNSAFE;
+	bool maybe = program->keyed && program->run_sent && !answered && !declined;
 	struct phase_result result = {
 		.outcome = program->outcome,
 		.state = buf_slice(&program->state),
@@ -422,6 +424,7 @@ static bool serve_error(struct program *program, const struct frame *frame)
 	else
 		buf_add_format(&program->text, "%s failed", program_name(program));
 	buf_add_text(&program->answer, retry ? "error, retry" : "error");
+	program->declined = retry;
 	program->outcome = retry ? PHASE_RETRY : PHASE_TOOL_ERROR;
 	/* It was asked to stop, and says that it did. */
 	if (program->cancelled && program->outcome == PHASE_TOOL_ERROR)
@@ -574,6 +577,7 @@ static void end_by_exit(struct program *program, int status)
 		program_fail(program, PHASE_CRASHED, "ended without a result (exit 0)");
 	else
 		program_fail(program, PHASE_TOOL_ERROR, "failed (exit %d)", WEXITSTATUS(status));
+	program->declined = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_RETRY;
 }
 
 /* Its frames ended; as a rule its exit is only a moment away. */

@@ -333,8 +333,8 @@ LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
 $$;
 
 -- The wish to stop (rule 9): lock; gone: nothing to do; running or unknown: flagged, and the owner
--- is to be woken; something of its phase may have been sent: due at once, for a worker to settle it
--- (V7); else the outcome is written here. By ordinal: was it there for this owner?
+-- is to be woken; something of its phase may have been sent (V7) or a done phase can be undone: due at
+-- once, for a worker; else the outcome is written here. By ordinal: was it there for this owner?
 -- Locks: work rows in task order. May be called any number of times.
 CREATE OR REPLACE FUNCTION cancel(week integer, owners bigint[], tasks bytea[])
 RETURNS TABLE (ord integer, found boolean, flagged boolean)
@@ -346,8 +346,7 @@ DECLARE
 BEGIN
     FOR w IN SELECT l.* FROM (SELECT * FROM unnest(owners, tasks) u (owner, task) ORDER BY u.task) d
              CROSS JOIN LATERAL (
-                 SELECT x.ctid AS tid, x.task, x.week, x.state, x.phase, x.attempt, x.cancel,
-                        x.sent
+                 SELECT x.ctid AS tid, x.task, x.week, x.state, x.phase, x.attempt, x.cancel
                  FROM work x WHERE x.task = d.task AND x.owner = d.owner
                  OFFSET 0 FOR UPDATE) l LOOP
         IF w.state IN ('running', 'unknown') THEN
@@ -356,16 +355,8 @@ BEGIN
                 UPDATE work x SET cancel = true, updated = now_() WHERE x.ctid = w.tid;
                 PERFORM note(w.week, w.task, 'cancel_asked', w.phase, w.attempt, NULL);
             END IF;
-        ELSIF w.sent IS NOT NULL THEN
-            IF NOT w.cancel THEN
-                UPDATE work x SET cancel = true, park = false, state = 'ready', due = now_(),
-                       updated = now_()
-                WHERE x.ctid = w.tid;
-                PERFORM note(w.week, w.task, 'cancel_asked', w.phase, w.attempt, NULL);
-            END IF;
-        ELSE
-            PERFORM end_task(w.week, w.task, 'cancelled', NULL,
-                             'cancelled; ' || phases_done(w.week, w.task), w.attempt);
+        ELSIF NOT w.cancel AND stop_task(w.week, w.task, 'cancelled') THEN
+            PERFORM note(w.week, w.task, 'cancel_asked', w.phase, w.attempt, NULL);
         END IF;
     END LOOP;
     RETURN QUERY
