@@ -50,6 +50,9 @@ void store_catalog(struct store *store, int64_t since,
 				const struct hf_err *err),
 		   void *ctx);
 
+/* What a client declares it can be asked for (MCP 2026-07-28 A6.4); `task.asks`. */
+enum { INPUT_FORM = 1, INPUT_URL = 2, INPUT_SAMPLING = 4, INPUT_ROOTS = 8 };
+
 struct accept_call {
 	int64_t owner;
 	int32_t tool;
@@ -57,7 +60,10 @@ struct accept_call {
 	struct slice tool_name;
 	struct slice effect_id;
 	struct slice arguments; /* the client's own bytes; the carried effect ID may be absent */
-	struct slice trace;     /* traceparent, or empty */
+	/* What was answered before the call is accepted: a JSON object, or empty. */
+	struct slice inputs;
+	int asks;           /* what the client can be asked: a sum of INPUT_… */
+	struct slice trace; /* traceparent, or empty */
 	unsigned char fingerprint[FINGERPRINT_BYTES];
 	int key_version;
 	/* A plain call: its API's incarnation and its own number there, from 1. Number 0: a client
@@ -205,6 +211,7 @@ struct claimed_task {
 	int64_t sent_ms;      /* last possible earlier send of this phase; 0: none */
 	int64_t owner;
 	struct slice issuer, subject, tenant, effect_id, trace, arguments;
+	struct slice inputs; /* what was answered before the acceptance, JSON; or empty */
 	int key_version;
 	struct uuid cluster;
 	const struct claimed_step *steps; /* in place order */

@@ -149,21 +149,30 @@ enum claim_column {
 	C_STATES,
 };
 
-static struct claimed_step *claimed_steps(const PGresult *result, int row, size_t *count)
+/* What was answered before the acceptance comes among the steps, and is none. */
+static struct claimed_step *claimed_steps(const PGresult *result, int row, size_t *count,
+					  struct slice *inputs)
 {
 	*count = pgrow_array_count(result, row, C_PLACES);
 	struct claimed_step *steps = hf_alloc(*count * sizeof *steps);
 	size_t place_at = 0, kind_at = 0, name_at = 0, state_at = 0;
-	for (size_t i = 0; i < *count; i++) {
+	size_t rows = *count, kept = 0;
+	for (size_t i = 0; i < rows; i++) {
+		struct claimed_step *step = &steps[kept];
 		struct slice place, kind;
 		bool whole = pgrow_array_next(result, row, C_PLACES, &place_at, &place) &&
 			     pgrow_array_next(result, row, C_KINDS, &kind_at, &kind) &&
-			     pgrow_array_next(result, row, C_NAMES, &name_at, &steps[i].name) &&
-			     pgrow_array_next(result, row, C_STATES, &state_at, &steps[i].state);
+			     pgrow_array_next(result, row, C_NAMES, &name_at, &step->name) &&
+			     pgrow_array_next(result, row, C_STATES, &state_at, &step->state);
 		hf_assert(whole);
-		steps[i].place = pgslice_int4(place);
-		steps[i].kind = step_kind_of(kind);
+		step->place = pgslice_int4(place);
+		step->kind = step_kind_of(kind);
+		if (slice_is(kind, "inputs"))
+			*inputs = step->state;
+		else
+			kept++;
 	}
+	*count = kept;
 	return steps;
 }
 
@@ -190,7 +199,8 @@ static struct claimed_step *claimed_task(const PGresult *result, int row, struct
 	task->arguments = pgrow_slice(result, row, C_ARGUMENTS);
 	task->key_version = pgrow_int4(result, row, C_KEY_VERSION);
 	pgrow_uuid(result, row, C_CLUSTER, &task->cluster);
-	struct claimed_step *steps = claimed_steps(result, row, &task->steps_count);
+	task->inputs = (struct slice){};
+	struct claimed_step *steps = claimed_steps(result, row, &task->steps_count, &task->inputs);
 	task->steps = steps;
 	return steps;
 }

@@ -53,7 +53,8 @@ $$;
 -- the tokens begin with its first half, so that the same call again, its COMMIT's answer lost, gets
 -- what it holds already and no claim is left behind that nobody knows of (rule 11, V9). A waiting
 -- commit: that a phase may have been sent is durable before anything is sent (rule 4). Lock first,
--- read steps after (rule 1). Among the steps, as kind 'intent', are the intents of the phase at hand.
+-- read steps after (rule 1). Among the steps, as kinds 'intent' and 'inputs', are the intents of the phase at hand and
+-- what the caller answered before its call was accepted.
 CREATE OR REPLACE FUNCTION claim(incarnation uuid, queues integer[], most integer, call uuid)
 RETURNS TABLE (task bytea, token uuid, tool integer, phase integer, attempt integer,
     crashes integer, cancel boolean, now_ms bigint, deadline_ms bigint, first_try_ms bigint,
@@ -122,7 +123,10 @@ BEGIN
                                   SELECT i.phase * 65536 + 65534, 'intent', i.name, NULL
                                   FROM intent i
                                   WHERE i.week = one_week AND i.task = w.task
-                                    AND i.phase = w.phase) x) s;
+                                    AND i.phase = w.phase
+                                  UNION ALL
+                                  SELECT 0, 'inputs', '', convert_to(t.inputs, 'UTF8')
+                                  WHERE t.inputs IS NOT NULL) x) s;
     END LOOP;
 END $$;
 
