@@ -50,9 +50,6 @@ void store_catalog(struct store *store, int64_t since,
 				const struct hf_err *err),
 		   void *ctx);
 
-/* What a client declares it can be asked for (MCP 2026-07-28 A6.4); `task.asks`. */
-enum { INPUT_FORM = 1, INPUT_URL = 2, INPUT_SAMPLING = 4, INPUT_ROOTS = 8 };
-
 struct accept_call {
 	int64_t owner;
 	int32_t tool;
@@ -62,7 +59,7 @@ struct accept_call {
 	struct slice arguments; /* the client's own bytes; the carried effect ID may be absent */
 	/* What was answered before the call is accepted: a JSON object, or empty. */
 	struct slice inputs;
-	int asks;           /* what the client can be asked: a sum of INPUT_… */
+	int asks;           /* what the client can be asked: a sum of INPUT_… of input.h */
 	struct slice trace; /* traceparent, or empty */
 	unsigned char fingerprint[FINGERPRINT_BYTES];
 	int key_version;
