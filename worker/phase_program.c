@@ -25,6 +25,7 @@
 #include "runtime/buf.h"
 #include "runtime/clock.h"
 #include "runtime/json.h"
+#include "runtime/utf8.h"
 #include "runtime/value.h"
 #include "worker/frame.h"
 #include "worker/host.h"
@@ -298,14 +299,17 @@ static void garbage(struct program *program, const char *what)
 static bool get_name(struct program *program, const struct frame *frame, const char *member,
 		     size_t len_max, struct slice *name)
 {
-	if (frame_get_text(frame, member, name) && name->len > 0 && name->len <= len_max)
-		return true;
-	if (!program->plain && frame_get_any_text(frame, member, name))
-		program_end(program, PHASE_TOOL_ERROR,
-			    "gave a %s that is not UTF-8 text of 1 to %zu bytes without NUL",
-			    member, len_max);
-	else
+	if (!frame_get_any_text(frame, member, name)) {
 		garbage(program, "a name or media type that is not text");
+		return false;
+	}
+	if (name->len > 0 && name->len <= len_max && utf8_is_plain(name->data, name->len))
+		return true;
+	if (program->plain)
+		garbage(program, "a name that is not plain text");
+	else
+		program_end(program, PHASE_TOOL_ERROR,
+			    "gave a %s that is not 1 to %zu bytes of plain text", member, len_max);
 	return false;
 }
 

@@ -47,7 +47,7 @@ TOKENS = {"rig-alice": ("alice", "A"), "rig-bob": ("bob", "B"), "rig-anna": ("an
 _lock = threading.Lock()
 _passed = 0
 _failed = 0
-FAILURES_SHOWN_MAX = 300
+FAILURES_SHOWN_MAX = 30
 
 
 def check(holds, what, detail=None):
