@@ -264,7 +264,9 @@ static const char *fault_of(struct pgdial *dial, const PGresult *result)
 		log_error("the schema is too old for this binary: run `holdfast migrate`", nullptr);
 		return "the schema is too old";
 	}
-	unsigned long timeline = strtoul(PQgetvalue(result, 0, 1), nullptr, 16);
+	char hex[9]; /* a WAL file's name begins with its timeline */
+	snprintf(hex, sizeof hex, "%s", PQgetvalue(result, 0, 1));
+	unsigned long timeline = strtoul(hex, nullptr, 16);
 	if (timeline < newest_timeline) {
 		log_error("a primary that was replaced is refused; after a restore of an older "
 			  "state start this process anew",

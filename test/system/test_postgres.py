@@ -511,21 +511,27 @@ def wakes(stack):
 # --- hosts ---------------------------------------------------------------------------------------
 
 class Standby(rig.Cluster):
-    def __init__(self, folder, primary):  # pylint: disable=super-init-not-called
+    """Made before what it follows, so that its address is known to all from the start."""
+
+    def __init__(self, folder):  # pylint: disable=super-init-not-called
         self.folder = pathlib.Path(folder)
         self.data = self.folder / "pg"
-        self.as_user = primary.as_user
-        if os.geteuid() == 0:
-            shutil.chown(self.folder, "postgres", "postgres")
         os.chmod(self.folder, 0o711)
-        self.primary = primary
 
-    def follow(self):
-        self.run("pg_basebackup", "-h", self.primary.folder, "-U", "postgres", "-D", self.data,
+    def follow(self, primary):
+        self.as_user = primary.as_user
+        if self.as_user:
+            shutil.chown(self.folder, "postgres", "postgres")
+        self.run("pg_basebackup", "-h", primary.folder, "-U", "postgres", "-D", self.data,
                  "-R", "--checkpoint=fast", "--no-sync")
         self.run("sh", "-c", 'cat >> "$0"', self.data / "postgresql.conf",
                  text=f"unix_socket_directories = '{self.folder}'\n")
         self.start()
+
+    def leave(self):
+        if self.data.exists():
+            self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def promote(self):
         self.run("pg_ctl", "-w", "-D", self.data, "promote")
@@ -540,18 +546,27 @@ def failover():
     """kill -9 of the primary, its synchronous standby promoted: all that was accepted goes on. The
     old primary comes back as it was: nobody writes to it any more."""
     folder = tempfile.mkdtemp(prefix="hf-rig-")
-    rig.atexit.register(shutil.rmtree, folder, True)
+    standby = Standby(folder)
+    rig.atexit.register(standby.leave)
 
     class Two(Hosts):
         def where(self, cluster):  # the standby stands first: it must be passed by
             return f"host={folder},{cluster.folder}"
 
+        def stop(self):
+            self.first.stop()
+            super().stop()
+
+        @property
+        def first(self):
+            return self.old or self.cluster
+        old = None
+
     stack = Two(tools=[rig.probe_tool(), sql_tool()], apis=2, settings=QUICK)
-    primary, standby = stack.cluster, Standby(folder, stack.cluster)
+    primary = stack.old = stack.cluster
     client = stack.client()
     completed(client, begin(client)[1], "a host is down from the start")
-    standby.follow()
-    rig.atexit.register(standby.stop)
+    standby.follow(primary)
     with primary.connect() as admin:
         admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         admin.execute("SELECT pg_reload_conf()")
@@ -594,9 +609,8 @@ def failover():
     counts["failovers"] += 1
     all_alive(stack, "fail-over")
     stale(stack, primary, standby, client)
-    stack.cluster = primary
     stack.stop()
-    standby.stop()
+    standby.leave()
 
 
 def stale(stack, primary, standby, client):
