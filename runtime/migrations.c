@@ -68,9 +68,10 @@ constexpr int LOCK_TRIES_MAX = 15; /* of lock_timeout 2 s each: half a minute fo
 
 enum hf_code pg_connect(const char *dsn, const char *name, PGconn **conn, struct hf_err *err)
 {
-	const char *const names[] = { "connect_timeout", "tcp_user_timeout", "application_name",
-				      "dbname", nullptr };
-	const char *const values[] = { "5", "10000", name, dsn, nullptr };
+	const char *const names[] = { "connect_timeout",  "tcp_user_timeout",
+				      "application_name", "target_session_attrs",
+				      "dbname",           nullptr };
+	const char *const values[] = { "5", "10000", name, "read-write", dsn, nullptr };
 	PGconn *made = PQconnectdbParams(names, values, 1);
 	if (!made || PQstatus(made) != CONNECTION_OK) {
 		enum hf_code code =

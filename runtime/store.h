@@ -2,7 +2,8 @@
  * the loop the store was opened with; `done` is called exactly once, never from inside the call.
  * What arrives while a batch is in flight forms the next batch. A lost answer is resolved here:
  * the same statement is sent again until the store has said what happened, for as long as Postgres
- * is away. The API's operations alone give up, after STORE_GIVE_UP_MS, with HF_BUSY.
+ * is away. The API's operations alone give up, after STORE_GIVE_UP_MS, with HF_BUSY
+ * (nothing happened, nor will) or HF_TIMEOUT (it may have).
  * Slices and strings given are copied; those handed to `done` live until it returns. */
 #pragma once
 
@@ -18,7 +19,7 @@
 struct ev_loop;
 struct store;
 
-constexpr int64_t STORE_GIVE_UP_MS = 2'000; /* accept, poll, cancel: then HF_BUSY */
+constexpr int64_t STORE_GIVE_UP_MS = 2'000; /* accept, poll, cancel: then HF_BUSY or HF_TIMEOUT */
 
 enum store_role { STORE_API, STORE_WORKER };
 
@@ -94,8 +95,8 @@ struct task_view {
 };
 
 /* One shared commit for all accepts that arrived meanwhile; equal keys are folded. ACCEPT_NEW is
- * said after that commit is durable (R1.3, V2). HF_BUSY, HF_LIMIT: say executed "no" (the caller
- * may repeat; should the commit have gone through all the same, the repeat finds it). */
+ * said after that commit is durable (R1.3, V2). HF_BUSY, HF_LIMIT: say executed "no"; HF_TIMEOUT:
+ * "maybe" (a repeat finds it, should the commit have gone through). */
 void store_accept(struct store *store, const struct accept_call *call,
 		  void (*done)(void *ctx, enum hf_code code, enum accept_outcome outcome,
 			       const struct task_view *view, const struct hf_err *err),

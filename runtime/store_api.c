@@ -263,6 +263,7 @@ void store_accept(struct store *store, const struct accept_call *call,
 	effect_digest(call->owner, call->tool_name, call->effect_id, op->digest);
 	random_bytes(op->random, sizeof op->random);
 	op->item.bytes = bytes;
+	op->item.source = call->owner;
 	op->item.key = (struct slice){ (const char *)op->digest, sizeof op->digest };
 	store_add(store, BATCH_ACCEPT, &op->item);
 }
@@ -390,6 +391,7 @@ static struct task_op *task_op_new(struct store *store, int64_t owner, const str
 	op->ctx = ctx;
 	op->item.week = task_id_week(id);
 	op->item.bytes = TASK_ID_BYTES;
+	op->item.source = owner;
 	return op;
 }
 

@@ -273,6 +273,9 @@ static struct write_op *write_new(struct store *store, const struct task_id *id,
 	op->token = *token;
 	op->ctx = ctx;
 	op->item.key = (struct slice){ (const char *)op->id.bytes, TASK_ID_BYTES };
+	/* A task is its own source; what is behind its time is random. */
+	memcpy(&op->item.source, op->id.bytes + TASK_ID_BYTES - sizeof op->item.source,
+	       sizeof op->item.source);
 	return op;
 }
 
