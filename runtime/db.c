@@ -18,6 +18,7 @@
 #include "runtime/base.h"
 #include "runtime/clock.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 #include "runtime/random.h"
 
 enum db_state { DB_DOWN, DB_CONNECTING, DB_GREETING, DB_UP };
@@ -43,6 +44,7 @@ struct calls {
 struct db {
 	struct ev_loop *loop;
 	char *dsn, *name, *listen;
+	const char *lane; /* the last word of the name, for metrics */
 	void (*notified)(void *ctx, const char *payload);
 	void (*connected)(void *ctx);
 	void *ctx;
@@ -263,6 +265,7 @@ static void call_again(struct db *db, struct call *call)
 	PQclear(call->result);
 	call->result = nullptr;
 	call->failures++;
+	metric_add(METRIC_store_resent_total, db->lane, call->done ? 1 : 0);
 	call->not_before_ms = clock_boot_ms() + backoff_ms(call->failures);
 	if (call->done)
 		calls_add(&db->queue, call);
@@ -300,6 +303,7 @@ static bool call_answered(struct db *db, struct call *call)
 	(void)hf_fail(&err, HF_INVALID, "%s",
 		      result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) ?: "?" : "?");
 	strncpy(err.sqlstate, state, sizeof err.sqlstate - 1);
+	metric_store_error(state);
 	if (!call->greeting &&
 	    (class_is(state, "22") || class_is(state, "23") || class_is(state, "HF"))) {
 		call_end(call, HF_INVALID, &err);
@@ -320,6 +324,7 @@ static void db_greeted(struct db *db)
 			return;
 	db->state = DB_UP;
 	db->failures = 0;
+	metric_add(METRIC_store_connects_total, db->lane, 1);
 	log_info("connected to Postgres", "connection", db->name, nullptr);
 	if (db->connected)
 		db->connected(db->ctx);
@@ -479,6 +484,7 @@ static void db_lost(struct db *db, const char *why)
 	db->conn = nullptr;
 	db->warned = false;
 	db->state = DB_DOWN;
+	metric_add(METRIC_store_losses_total, db->lane, 1);
 	db->connect_at_ms = clock_boot_ms() + backoff_ms(++db->failures);
 
 	struct calls waiting = db->queue;
@@ -488,10 +494,12 @@ static void db_lost(struct db *db, const char *why)
 	for (struct call *call; (call = calls_take(&db->flight));) {
 		PQclear(call->result);
 		call->result = nullptr;
-		if (call->greeting || !call->done)
+		if (call->greeting || !call->done) {
 			call_free(call);
-		else
-			calls_add(&db->queue, call);
+			continue;
+		}
+		metric_add(METRIC_store_resent_total, db->lane, 1);
+		calls_add(&db->queue, call);
 	}
 	for (struct call *call; (call = calls_take(&waiting));) {
 		if (call->greeting)
@@ -512,6 +520,7 @@ struct db *db_open(struct ev_loop *loop, const struct db_options *options)
 	db->loop = loop;
 	db->dsn = hf_strdup(options->dsn);
 	db->name = hf_format("holdfast %s", options->name);
+	db->lane = strrchr(db->name, ' ') + 1;
 	db->listen = options->listen ? hf_format("LISTEN %s", options->listen) : nullptr;
 	db->notified = options->notified;
 	db->connected = options->connected;
@@ -548,6 +557,16 @@ void db_close(struct db *db)
 bool db_is_up(const struct db *db)
 {
 	return db->state == DB_UP;
+}
+
+void db_collect(const struct db *db)
+{
+	metric_set(METRIC_store_connected, db->lane, db_is_up(db));
+	metric_set(METRIC_store_calls_open, db->lane,
+		   (int64_t)(db->queue.count + db->flight.count));
+	metric_add(METRIC_store_connects_total, db->lane, 0);
+	metric_add(METRIC_store_losses_total, db->lane, 0);
+	metric_add(METRIC_store_resent_total, db->lane, 0);
 }
 
 void db_call(struct db *db, const char *sql, struct pgparams *params, int64_t give_up_ms,

@@ -18,6 +18,7 @@
 #include "runtime/clock.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 #include "runtime/pgvalue.h"
 #include "runtime/random.h"
 #include "runtime/value.h"
@@ -421,6 +422,7 @@ static void conn_connecting(struct conn *conn)
 		}
 		conn->pool->failures = 0;
 		conn->state = CONN_IDLE;
+		metric_add(METRIC_store_connects_total, "sql", 1);
 		ev_timer_stop(conn->pool->loop, &conn->timer);
 		conn_watch(conn, EV_READ);
 		pool_give(conn->pool);
@@ -431,6 +433,7 @@ static void conn_connecting(struct conn *conn)
 
 static void conn_lost(struct conn *conn, const char *why)
 {
+	metric_add(METRIC_store_losses_total, "sql", 1);
 	struct sqlphase *phase = conn->phase;
 	bool settled = phase && phase->settled && conn->state == CONN_UNDOING;
 	if (conn->pool->failures++ == 0)
@@ -556,6 +559,21 @@ void sqlphase_close(struct sqlphase_pool *pool)
 	free(pool->conns);
 	free(pool->dsn);
 	free(pool);
+}
+
+void sqlphase_collect(const struct sqlphase_pool *pool)
+{
+	int64_t used = 0, up = 0;
+	for (int i = 0; i < pool->count; i++) {
+		used += pool->conns[i].phase != nullptr;
+		up += pool->conns[i].state >= CONN_IDLE;
+	}
+	for (const struct sqlphase *phase = pool->head; phase; phase = phase->next)
+		used++; /* over the limit: they wait */
+	metric_bound("sql_connections", used, pool->count);
+	metric_set(METRIC_store_connected, "sql", up == pool->count);
+	metric_add(METRIC_store_connects_total, "sql", 0);
+	metric_add(METRIC_store_losses_total, "sql", 0);
 }
 
 struct sqlphase *sqlphase_start(struct sqlphase_pool *pool, const struct sqlphase_call *call,
