@@ -259,7 +259,7 @@ def store_gauges():
     equal(maintain.value("retention_stopped"), 0, "retention goes on")
     maintain.until("tasks_counted_age_seconds", "", lambda n: n < 2 * COUNT_EVERY_S)
     worker.process.signal(signal.SIGSTOP)
-    client.call("deliver", {"effect_id": new_id()})
+    stack.client().call("deliver", {"effect_id": new_id()})
     maintain.until("tasks_open", "ready", lambda n: n == 1, 3 * COUNT_EVERY_S)
     maintain.until("oldest_ready_seconds", "deliver", lambda n: n > 1, 3 * COUNT_EVERY_S)
     maintain.until("maintained_total", "declared_dead", lambda n: n >= 1)
