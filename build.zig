@@ -18,9 +18,10 @@ const c_flags = [_][]const u8{
 /// configuration never has to watch a directory.
 const runtime_files = [_][]const u8{
     "arena.c",        "base.c",          "batch.c",       "buf.c",        "clock.c",
-    "config.c",       "db.c",            "err.c",         "file.c",         "id.c",         "input.c",      "json.c",
-    "json_canon.c",   "json_number.c",   "json_scan.c",   "key.c",        "log.c",
-    "pgdial.c",       "pgfail.c",        "pgvalue.c",      "random.c",        "resolve.c",     "rfc3339.c",     "schema.c",      "schema_check.c", "schema_pattern.c",
+    "config.c", "db.c", "err.c", "file.c", "id.c", "input.c", "json.c", "json_canon.c",
+    "json_number.c", "json_scan.c", "key.c", "listen.c", "log.c", "metrics.c", "monitor.c",
+    "pgdial.c", "pgfail.c", "pgvalue.c", "random.c", "resolve.c", "rfc3339.c", "schema.c",
+    "schema_check.c", "schema_pattern.c",
     "sql_text.c",     "sqlphase.c",      "store.c",       "store_api.c",  "store_worker.c",
     "task.c",         "template.c",      "tool.c",        "tool_check.c", "tool_parse.c",
     "tool_http.c",    "tool_phase.c",   "value.c",
@@ -32,7 +33,7 @@ const program_files = [_][]const u8{
     "bench_run.c",   "bench_server.c", "bench_wal.c", "bench_work.c", "cmd_bench.c",
     "main.c",        "cmd_api.c",    "cmd_call.c",    "cmd_maintain.c", "cmd_migrate.c", "cmd_settle.c",
     "cmd_step.c",    "cmd_task.c",    "cmd_tools.c",  "cmd_updown.c",  "cmd_version.c",  "cmd_worker.c",
-    "call_show.c",   "maintain.c",   "mcp_client.c",  "migrations.c",   "task_story.c",
+    "call_show.c",   "maintain.c",   "mcp_client.c",  "migrations.c",   "pgrun.c",     "task_story.c",
     "terminal.c",    "tool_apply.c", "tool_folder.c",
 };
 const api_files = [_][]const u8{
@@ -49,7 +50,7 @@ const worker_files = [_][]const u8{
 };
 const runtime_tests = [_][]const u8{
     "test_config.c", "test_id.c", "test_input.c", "test_json.c", "test_key.c", "test_log.c",
-    "test_pgfail.c", "test_rfc3339.c",
+    "test_metrics.c", "test_pgfail.c", "test_rfc3339.c",
     "test_schema.c", "test_sql_text.c", "test_template.c", "test_tool.c", "test_value.c",
 };
 /// Of program files that stand alone; their sources ride along.

@@ -21,6 +21,7 @@
 #include "runtime/err.h"
 #include "runtime/key.h"
 #include "runtime/log.h"
+#include "runtime/monitor.h"
 #include "runtime/store.h"
 
 static constexpr double CATALOG_REFRESH_S = 1.0;
@@ -272,6 +273,32 @@ static enum hf_code open_listener(struct api *api, struct hf_err *err)
 	return listener_open(api->loop, config->listen, &limits, on_call, api, &api->listener, err);
 }
 
+static const char *on_not_ready(void *ctx)
+{
+	return api_not_ready(ctx);
+}
+
+static const struct uuid *on_incarnation(void *ctx)
+{
+	return presence_incarnation(((const struct api *)ctx)->presence);
+}
+
+static void on_collect(void *ctx)
+{
+	const struct api *api = ctx;
+	store_collect(api->store);
+	listener_collect(api->listener);
+	auth_collect(api->auth);
+	plains_collect(api->plains);
+}
+
+static enum hf_code open_monitor(struct api *api, struct hf_err *err)
+{
+	const struct monitor_hooks hooks = { on_collect, on_not_ready, on_incarnation, api };
+	return monitor_open(api->loop, api->config->metrics_listen, 'a', &hooks, &api->monitor,
+			    err);
+}
+
 static enum hf_code api_open(struct api *api, struct hf_err *err)
 {
 	const struct config *config = api->config;
@@ -280,6 +307,7 @@ static enum hf_code api_open(struct api *api, struct hf_err *err)
 	hf_try(open_store(api, err));
 	open_waiting(api);
 	hf_try(open_listener(api, err));
+	hf_try(open_monitor(api, err));
 
 	ev_timer_init(&api->refresh, on_refresh, 0, CATALOG_REFRESH_S);
 	ev_timer_start(api->loop, &api->refresh);
@@ -296,6 +324,7 @@ static enum hf_code api_open(struct api *api, struct hf_err *err)
 static void api_close(struct api *api)
 {
 	api->closing = true;
+	api->monitor = monitor_close(api->monitor);
 	if (api->store)
 		store_close(api->store);
 	if (api->listener)

@@ -42,6 +42,7 @@
 #include "runtime/buf.h"
 #include "runtime/clock.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 
 constexpr size_t READ_BYTES = 16'384;
 constexpr size_t IN_BYTES_MAX = 65'536;
@@ -255,6 +256,7 @@ static bool refuse(struct conn *conn, struct http_refusal refusal)
 	log_debug("refused a request", "status", LOG_INT(refusal.status), "reason", refusal.text,
 		  nullptr);
 	http_write_refusal(&conn->out, refusal);
+	metric_add(METRIC_http_answers_total, metric_status(refusal.status), 1);
 	conn->answered = true;
 	conn->close_after = true;
 	conn_move(conn, CONN_WRITING);
@@ -563,6 +565,7 @@ bool call_header(const struct call *call, const char *name, struct slice *value,
 
 static void log_answer(const struct conn_call *out, int status)
 {
+	metric_add(METRIC_http_answers_total, out->call.gone ? "gone" : metric_status(status), 1);
 	struct slice path = out->call.path;
 	if (path.len > LOG_PATH_BYTES_MAX)
 		path.len = LOG_PATH_BYTES_MAX;

@@ -1,10 +1,12 @@
 #include "runtime/batch.h"
 
 #include <ev.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "runtime/base.h"
 #include "runtime/clock.h"
+#include "runtime/metrics.h"
 
 struct watchers {
 	ev_check kick; /* fed, never started: sends at the end of a turn, before db.c does */
@@ -154,6 +156,7 @@ static void unfold(struct batch *batch, struct batch_item *item)
 /* The values of this batch are refused: half of it next time, one by one in the end. */
 static void halve(struct batch *batch)
 {
+	metric_add(METRIC_store_batches_halved_total, batch->kind->name, 1);
 	batch->rows_limit = batch->flight_count / 2;
 	for (size_t i = batch->flight_count; i-- > 0;) {
 		struct batch_item *item = batch->flight[i];
@@ -167,13 +170,20 @@ static void halve(struct batch *batch)
 	batch->flight_count = 0;
 }
 
+static void fail(struct batch *batch, struct batch_item *item, enum hf_code code,
+		 const struct hf_err *err)
+{
+	metric_add(METRIC_store_rows_failed_total, batch->kind->name, 1);
+	batch->kind->fail(item, code, err);
+}
+
 static void fail_all(struct batch *batch, struct batch_item *item, enum hf_code code,
 		     const struct hf_err *err)
 {
 	for (struct batch_item *next; item; item = next) {
 		next = item->folded;
 		item->folded = nullptr;
-		batch->kind->fail(item, code, err);
+		fail(batch, item, code, err);
 	}
 }
 
@@ -183,6 +193,7 @@ static void on_answer(void *ctx, enum hf_code code, const PGresult *result,
 	struct batch *batch = ctx;
 	size_t count = batch->flight_count;
 	if (code == HF_OK) {
+		metric_batch(batch->kind->name, count, clock_boot_ms() - batch->sent_ms);
 		if (batch->rows_limit < BATCH_ROWS_MAX)
 			batch->rows_limit *= 2;
 		batch->kind->deliver(batch->flight, count, result);
@@ -207,6 +218,7 @@ static void batch_send(struct batch *batch)
 	if (batch->flight_count == 0)
 		return;
 	struct pgparams params = {};
+	batch->sent_ms = clock_boot_ms();
 	batch->kind->build(batch->flight, batch->flight_count, &params);
 	db_call(batch->db, batch->kind->sql, &params, batch->give_up_ms, on_answer, batch);
 }
@@ -219,7 +231,8 @@ static void on_kick(struct ev_loop *, ev_check *watcher, int)
 	while (batch->refused) {
 		struct batch_item *item = batch->refused;
 		batch->refused = item->next;
-		batch->kind->fail(item, HF_LIMIT, &err);
+		metric_add(METRIC_bound_refused_total, batch->bound, 1);
+		fail(batch, item, HF_LIMIT, &err);
 	}
 	if (batch->flight_count == 0)
 		batch_send(batch);
@@ -238,7 +251,7 @@ static void on_timer(struct ev_loop *, ev_timer *watcher, int)
 		if (!batch->head)
 			batch->tail = &batch->head;
 		batch->waiting--;
-		batch->kind->fail(item, HF_BUSY, &err);
+		fail(batch, item, HF_BUSY, &err);
 	}
 	if (batch->head) {
 		int64_t wait = batch->head->give_up_at_ms - now;
@@ -251,6 +264,7 @@ void batch_init(struct batch *batch, struct ev_loop *loop, struct db *db,
 		const struct batch_kind *kind, int64_t give_up_ms)
 {
 	*batch = (struct batch){ .kind = kind, .db = db, .give_up_ms = give_up_ms, .loop = loop };
+	snprintf(batch->bound, sizeof batch->bound, "%s_waiting", kind->name);
 	batch->tail = &batch->head;
 	batch->rows_limit = BATCH_ROWS_MAX;
 	batch->flight = hf_alloc(BATCH_ROWS_MAX * sizeof *batch->flight);
@@ -281,6 +295,13 @@ void batch_stop(struct batch *batch)
 		batch->kind->fail(item, HF_CANCELLED, &err);
 	}
 	batch->tail = &batch->head;
+}
+
+void batch_collect(const struct batch *batch)
+{
+	const char *act = batch->kind->name;
+	metric_bound(batch->bound, (int64_t)batch->waiting, (int64_t)BATCH_WAITING_MAX);
+	metric_batch_known(act);
 }
 
 void batch_deinit(struct batch *batch)

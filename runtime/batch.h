@@ -31,6 +31,7 @@ struct batch_item {
 };
 
 struct batch_kind {
+	const char *name; /* of the act, in metrics */
 	const char *sql;
 	bool folds; /* equal keys share a row; else the later one waits for the next batch */
 	void (*build)(struct batch_item *const *items, size_t count, struct pgparams *params);
@@ -60,6 +61,8 @@ struct batch {
 	bool was_alone; /* the last batch: the next is for the others, if any wait */
 	struct batch_item **flight;
 	size_t flight_count;
+	int64_t sent_ms; /* boot time; the flight */
+	char bound[32];  /* the name of its queue in metrics */
 	struct ev_check *kick;
 	struct ev_timer *timer;
 };
@@ -68,6 +71,8 @@ void batch_init(struct batch *batch, struct ev_loop *loop, struct db *db,
 		const struct batch_kind *kind, int64_t give_up_ms);
 /* Fails what waits with HF_CANCELLED; what is in flight ends with its db. Before db_close. */
 void batch_stop(struct batch *batch);
+/* Sets its gauges. */
+void batch_collect(const struct batch *batch);
 void batch_deinit(struct batch *batch);
 /* Never calls back from inside; an item past BATCH_WAITING_MAX fails with HF_LIMIT soon after. */
 void batch_add(struct batch *batch, struct batch_item *item);

@@ -18,6 +18,7 @@
 #include "runtime/base.h"
 #include "runtime/clock.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 #include "runtime/pgdial.h"
 #include "runtime/pgfail.h"
 #include "runtime/random.h"
@@ -46,6 +47,7 @@ struct db {
 	struct ev_loop *loop;
 	char *name;
 	struct pgdial *dial;
+	const char *lane; /* the last word of the name, for metrics */
 	void (*notified)(void *ctx, const char *payload);
 	void (*connected)(void *ctx);
 	void *ctx;
@@ -270,6 +272,7 @@ static void call_again(struct db *db, struct call *call)
 	PQclear(call->result);
 	call->result = nullptr;
 	call->failures++;
+	metric_add(METRIC_store_resent_total, db->lane, call->done ? 1 : 0);
 	call->not_before_ms = clock_boot_ms() + backoff_ms(call->failures);
 	if (call->done)
 		calls_add(&db->queue, call);
@@ -296,6 +299,7 @@ static bool call_answered(struct db *db, struct call *call)
 	(void)hf_fail(&err, HF_INVALID, "%s", text ? text : "?");
 	strncpy(err.sqlstate, state, sizeof err.sqlstate - 1);
 	enum pgfail fail = pgfail_of(state);
+	metric_store_error(state);
 	if (!rows && fail == PGFAIL_REFUSED) {
 		call_end(call, HF_INVALID, &err);
 		return true;
@@ -393,6 +397,7 @@ static void on_dialed(void *ctx, PGconn *conn, const char *why)
 	PQsetNoticeReceiver(conn, on_notice, db);
 	db->state = DB_UP;
 	db->failures = 0;
+	metric_add(METRIC_store_connects_total, db->lane, 1);
 	log_info("connected to Postgres", "connection", db->name, "host", PQhost(conn), "port",
 		 PQport(conn), nullptr);
 	io_set(db, EV_READ);
@@ -412,6 +417,7 @@ static void db_lost(struct db *db, const char *why)
 	db->conn = nullptr;
 	db->warned = false;
 	db->state = DB_DOWN;
+	metric_add(METRIC_store_losses_total, db->lane, 1);
 	db->connect_at_ms = clock_boot_ms() + backoff_ms(++db->failures);
 
 	struct calls waiting = db->queue;
@@ -422,6 +428,7 @@ static void db_lost(struct db *db, const char *why)
 		PQclear(call->result);
 		call->result = nullptr;
 		call->maybe = true;
+		metric_add(METRIC_store_resent_total, db->lane, call->done ? 1 : 0);
 		if (call->done)
 			calls_add(&db->queue, call);
 		else
@@ -442,6 +449,7 @@ struct db *db_open(struct ev_loop *loop, const struct db_options *options)
 	db->loop = loop;
 	db->name = hf_format("holdfast %s", options->name);
 	db->dial = pgdial_new(loop, options->dsn, db->name, options->listen, on_dialed, db);
+	db->lane = strrchr(db->name, ' ') + 1;
 	db->notified = options->notified;
 	db->connected = options->connected;
 	db->ctx = options->ctx;
@@ -477,6 +485,16 @@ bool db_is_up(const struct db *db)
 {
 	bool slow = db->flight.head && clock_boot_ms() - db->flight_since_ms > DB_SLOW_MS;
 	return db->state == DB_UP && !slow;
+}
+
+void db_collect(const struct db *db)
+{
+	metric_set(METRIC_store_connected, db->lane, db_is_up(db));
+	metric_set(METRIC_store_calls_open, db->lane,
+		   (int64_t)(db->queue.count + db->flight.count));
+	metric_add(METRIC_store_connects_total, db->lane, 0);
+	metric_add(METRIC_store_losses_total, db->lane, 0);
+	metric_add(METRIC_store_resent_total, db->lane, 0);
 }
 
 void db_call(struct db *db, const char *sql, struct pgparams *params, int64_t give_up_ms,

@@ -36,6 +36,8 @@ struct db *db_open(struct ev_loop *loop, const struct db_options *options);
 void db_close(struct db *db);
 /* Connected, and answering. */
 bool db_is_up(const struct db *db);
+/* Sets its gauges; its lane is the last word of its name. */
+void db_collect(const struct db *db);
 
 /* `result` has its rows in binary. Exactly one call, never from inside db_call:
  * HF_OK with a result; HF_INVALID with the SQLSTATE where Postgres refuses the values

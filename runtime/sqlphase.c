@@ -20,6 +20,7 @@
 #include "runtime/clock.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 #include "runtime/pgdial.h"
 #include "runtime/pgfail.h"
 #include "runtime/pgvalue.h"
@@ -442,12 +443,14 @@ static void on_dialed(void *ctx, PGconn *pg, const char *why)
 	PQsetNoticeReceiver(pg, on_notice, conn);
 	conn->pool->failures = 0;
 	conn->state = CONN_IDLE;
+	metric_add(METRIC_store_connects_total, "sql", 1);
 	conn_watch(conn, EV_READ);
 	pool_give(conn->pool);
 }
 
 static void conn_lost(struct conn *conn, const char *why)
 {
+	metric_add(METRIC_store_losses_total, "sql", 1);
 	struct sqlphase *phase = conn->phase;
 	bool settled =
 	    phase && phase->settled && !phase->again && !phase->drop && conn->state == CONN_UNDOING;
@@ -572,6 +575,21 @@ void sqlphase_close(struct sqlphase_pool *pool)
 	}
 	free(pool->conns);
 	free(pool);
+}
+
+void sqlphase_collect(const struct sqlphase_pool *pool)
+{
+	int64_t used = 0, up = 0;
+	for (int i = 0; i < pool->count; i++) {
+		used += pool->conns[i].phase != nullptr;
+		up += pool->conns[i].state >= CONN_IDLE;
+	}
+	for (const struct sqlphase *phase = pool->head; phase; phase = phase->next)
+		used++; /* over the limit: they wait */
+	metric_bound("sql_connections", used, pool->count);
+	metric_set(METRIC_store_connected, "sql", up == pool->count);
+	metric_add(METRIC_store_connects_total, "sql", 0);
+	metric_add(METRIC_store_losses_total, "sql", 0);
 }
 
 struct sqlphase *sqlphase_start(struct sqlphase_pool *pool, const struct sqlphase_call *call,

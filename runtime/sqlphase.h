@@ -12,6 +12,8 @@ struct sqlphase_pool;
 
 struct sqlphase_pool *sqlphase_open(struct ev_loop *loop, const char *dsn, int connections);
 void sqlphase_close(struct sqlphase_pool *pool);
+/* Sets its gauges. */
+void sqlphase_collect(const struct sqlphase_pool *pool);
 
 enum sqlphase_outcome {
 	SQLPHASE_DONE,    /* committed; `state` is the JSON text that the statement returned */

@@ -30,6 +30,8 @@ struct store *store_open(struct ev_loop *loop, enum store_role role, const char 
 void store_close(struct store *store);
 /* Every lane is connected and answered lately: what /readyz says. */
 bool store_ready(const struct store *store);
+/* Sets the gauges of lanes, queues and beats. */
+void store_collect(const struct store *store);
 
 /* --- API -------------------------------------------------------------------------------------- */
 

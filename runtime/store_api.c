@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base.h"
+#include "runtime/metrics.h"
 #include "runtime/random.h"
 #include "runtime/store.h"
 #include "runtime/store_inner.h"
@@ -150,13 +151,19 @@ static void accept_build(struct batch_item *const *items, size_t count, struct p
 		pgarray_bytes(params, accept_of(items[i])->random, 16);
 }
 
+static const char *const accept_names[] = {
+	[ACCEPT_NEW] = "new",
+	[ACCEPT_SAME] = "same",
+	[ACCEPT_CONFLICT] = "conflict",
+	[ACCEPT_EXPIRED] = "expired",
+};
+
 static enum accept_outcome accept_outcome_of(struct slice name)
 {
-	if (slice_is(name, "new"))
-		return ACCEPT_NEW;
-	if (slice_is(name, "same"))
-		return ACCEPT_SAME;
-	return slice_is(name, "conflict") ? ACCEPT_CONFLICT : ACCEPT_EXPIRED;
+	enum accept_outcome outcome = ACCEPT_NEW;
+	while (outcome < ACCEPT_EXPIRED && !slice_is(name, accept_names[outcome]))
+		outcome++;
+	return outcome;
 }
 
 /* One row answers its item and those that share its key; only the first can be new, each is judged
@@ -188,6 +195,7 @@ static void accept_tell(struct batch_item *item, enum accept_outcome outcome,
 			continue;
 		}
 		bool seen = mine == ACCEPT_NEW || mine == ACCEPT_SAME;
+		metric_add(METRIC_calls_total, accept_names[mine], 1);
 		op->done(op->ctx, HF_OK, mine, seen ? view : nullptr, nullptr);
 		if (op != first)
 			free(op);
@@ -226,6 +234,7 @@ static void accept_fail(struct batch_item *item, enum hf_code code, const struct
 }
 
 const struct batch_kind batch_accept = {
+	.name = "accept",
 	.sql = "SELECT * FROM holdfast.accept_call($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, "
 	       "$11, $12, $13)",
 	.folds = true,
@@ -349,6 +358,7 @@ static void poll_deliver(struct batch_item *const *items, size_t count, const PG
 }
 
 const struct batch_kind batch_poll = {
+	.name = "poll",
 	.sql = "SELECT * FROM holdfast.poll($1, $2, $3)",
 	.build = task_build,
 	.deliver = poll_deliver,
@@ -375,6 +385,7 @@ static void cancel_deliver(struct batch_item *const *items, size_t count, const 
 }
 
 const struct batch_kind batch_cancel = {
+	.name = "cancel",
 	.sql = "SELECT * FROM holdfast.cancel($1, $2, $3)",
 	.build = task_build,
 	.deliver = cancel_deliver,
@@ -446,6 +457,7 @@ static void attach_deliver(struct batch_item *const *items, size_t count, const 
 }
 
 const struct batch_kind batch_attach = {
+	.name = "attach",
 	.sql = "SELECT holdfast.attach($1, $2, $3, $4)",
 	.build = attach_build,
 	.deliver = attach_deliver,
@@ -489,6 +501,7 @@ static void detach_deliver(struct batch_item *const *items, size_t count, const 
 }
 
 const struct batch_kind batch_detach = {
+	.name = "detach",
 	.sql = "SELECT * FROM holdfast.detach($1, $2, $3, $4)",
 	.build = detach_build,
 	.deliver = detach_deliver,

@@ -696,6 +696,8 @@ class Bench:
             "poll": lambda: self.a.poll(self.owner, task),
             "beat_async": lambda: self.a.beat(incarnation),
             "finish": lambda: self.a.finish((task, token)),
+            "gauges": lambda: self.a.rows("SELECT * FROM gauges()"),
+            "count_work": lambda: self.a.rows("SELECT * FROM count_work(7, 1)"),
         }.items():
             # Statistics of other sessions may come late; a walk of ours would show each time.
             for _ in range(3):
