@@ -23,6 +23,9 @@ EMBED(sql_0002_intent){
 EMBED(sql_0003_inputs){
 #embed "sql/migrations/0003_inputs.sql" suffix(, 0)
 };
+EMBED(sql_0007_operate){
+#embed "sql/migrations/0007_operate.sql" suffix(, 0)
+};
 EMBED(sql_base){
 #embed "sql/functions/base.sql" suffix(, 0)
 };
@@ -37,6 +40,9 @@ EMBED(sql_unknown){
 };
 EMBED(sql_maintain){
 #embed "sql/functions/maintain.sql" suffix(, 0)
+};
+EMBED(sql_operate){
+#embed "sql/functions/operate.sql" suffix(, 0)
 };
 
 #ifdef PLANT_SQL /* a bug on purpose, of sql/plants: see test/chaos/planted */
@@ -54,11 +60,12 @@ static const struct {
 	{ 1, "0001_core", sql_0001_core, "0.1.0" },
 	{ 2, "0002_intent", sql_0002_intent, "0.1.0" },
 	{ 3, "0003_inputs", sql_0003_inputs, "0.1.0" },
+	{ 7, "0007_operate", sql_0007_operate, "0.1.0" },
 };
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
 static const char *const functions[] = {
-	sql_base,  sql_accept, sql_work, sql_unknown, sql_maintain,
+	sql_base,  sql_accept, sql_work, sql_unknown, sql_maintain, sql_operate,
 #ifdef PLANT_SQL
 	sql_plant,
 #endif

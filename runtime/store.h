@@ -94,6 +94,9 @@ struct task_view {
 	struct slice result;  /* completed: the stored object {"content": …}; else empty */
 	struct slice error;   /* failed: the stored JSON-RPC error object; else empty */
 	struct slice effect_id;
+	/* After an operator's retry, in the failed task's view and the newer one's: the newer. */
+	bool has_successor;
+	struct task_id successor;
 };
 
 /* One shared commit for all accepts that arrived meanwhile; equal keys are folded. ACCEPT_NEW is
@@ -167,8 +170,15 @@ void store_leave(struct store *store, const struct uuid *incarnation,
 
 /* --- Worker ----------------------------------------------------------------------------------- */
 
-/* STEP_INTENT comes with a claim alone: "about to send", by an earlier claim of this phase. */
-enum step_kind : unsigned char { STEP_RECOVERY_POINT, STEP_CHECKPOINT, STEP_OUTCOME, STEP_INTENT };
+/* Two come with a claim alone. STEP_INTENT: "about to send", by an earlier claim of this phase.
+ * STEP_GENERATION: the name is the generation of the phase's key, where it is not 0. */
+enum step_kind : unsigned char {
+	STEP_RECOVERY_POINT,
+	STEP_CHECKPOINT,
+	STEP_OUTCOME,
+	STEP_INTENT,
+	STEP_GENERATION,
+};
 
 /* The undo step of phase p is a phase of its own, with a number after all others: they run in
  * reverse, by the same rules, and end at recovery points as well. */

@@ -205,7 +205,9 @@ static void accept_tell(struct batch_item *item, enum accept_outcome outcome,
 
 static void accept_deliver(struct batch_item *const *items, size_t count, const PGresult *result)
 {
-	static const struct view_columns columns = { 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, -1, -1, -1 };
+	static const struct view_columns columns = {
+		2, 3, 4, 5, 6, 7, 8, 9, 10, 11, -1, -1, -1, -1
+	};
 	hf_assert((size_t)PQntuples(result) == count);
 	bool news = false;
 	struct store *store = accept_of(items[0])->store;
@@ -335,7 +337,9 @@ static void task_missing(struct batch_item *item)
 
 static void poll_deliver(struct batch_item *const *items, size_t count, const PGresult *result)
 {
-	static const struct view_columns columns = { 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 };
+	static const struct view_columns columns = {
+		2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+	};
 	for (int row = 0; row < PQntuples(result); row++) {
 		int ord = pgrow_int4(result, row, 0);
 		hf_assert(ord > 0 && (size_t)ord <= count);
@@ -359,7 +363,7 @@ static void poll_deliver(struct batch_item *const *items, size_t count, const PG
 
 const struct batch_kind batch_poll = {
 	.name = "poll",
-	.sql = "SELECT * FROM holdfast.poll($1, $2, $3)",
+	.sql = "SELECT * FROM holdfast.poll_task($1, $2, $3)",
 	.build = task_build,
 	.deliver = poll_deliver,
 	.fail = task_fail,
