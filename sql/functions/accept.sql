@@ -40,7 +40,7 @@ END $$;
 -- What may be told of the tasks of one week. No lock, one snapshot. A task is gone from the answer
 -- once its retention is over, swept or not. What waits for a paused tool or tenant is called paused.
 -- The successor is the task that an operator made of a failed one, also in the view of that itself.
-CREATE OR REPLACE FUNCTION views(week integer, tasks bytea[])
+CREATE OR REPLACE FUNCTION task_views(week integer, tasks bytea[])
 RETURNS TABLE (task bytea, owner bigint, tool integer, state text, attempt integer,
                created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
                progress real, message text, result text, error text, effect_id text,
@@ -58,15 +58,15 @@ BEGIN
            t.result_ttl_ms, w.progress, coalesce(h.word, w.message, o.message), o.result, o.error,
            t.effect_id,
            coalesce(t.successor, CASE WHEN t.retry_of IS NOT NULL THEN t.task END)
-    FROM (SELECT DISTINCT x FROM unnest(views.tasks) x) u (task)
+    FROM (SELECT DISTINCT x FROM unnest(task_views.tasks) x) u (task)
     CROSS JOIN LATERAL (SELECT x.* FROM holdfast.task x
-                        WHERE x.week = views.week AND x.task = u.task OFFSET 0) t
+                        WHERE x.week = task_views.week AND x.task = u.task OFFSET 0) t
     LEFT JOIN LATERAL (SELECT x.state, x.attempt, x.updated, x.progress, x.message, x.queue
                        FROM work x WHERE x.task = u.task OFFSET 0) w ON true
     LEFT JOIN LATERAL (SELECT pause_word(w.queue, t.owner) AS word
                        WHERE w.state IN ('ready', 'scheduled') OFFSET 0) h ON true
     LEFT JOIN LATERAL (SELECT x.name, x.attempt, x.at, x.message, x.result, x.error FROM step x
-                       WHERE x.week = views.week AND x.task = u.task
+                       WHERE x.week = task_views.week AND x.task = u.task
                          AND x.place = 2147483647 OFFSET 0) o ON true
     WHERE coalesce(w.state, o.name) IS NOT NULL
       AND (o.at IS NULL OR o.at + ms(t.result_ttl_ms) > now_());
@@ -84,7 +84,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
            v.ended_ms, v.result_ttl_ms, v.progress, v.message, v.result, v.error, v.effect_id,
            v.successor
     FROM unnest(poll_task.owners, poll_task.tasks) WITH ORDINALITY u (owner, task, ord)
-    JOIN views(poll_task.week, poll_task.tasks) v ON v.task = u.task AND v.owner = u.owner
+    JOIN task_views(poll_task.week, poll_task.tasks) v ON v.task = u.task AND v.owner = u.owner
 $$;
 
 -- As binaries of version 3 call it; goes with the next release.
@@ -96,7 +96,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     SELECT u.ord::integer, v.owner, v.task, v.tool, v.state, v.attempt, v.created_ms, v.updated_ms,
            v.ended_ms, v.result_ttl_ms, v.progress, v.message, v.result, v.error, v.effect_id
     FROM unnest(poll.owners, poll.tasks) WITH ORDINALITY u (owner, task, ord)
-    JOIN views(poll.week, poll.tasks) v ON v.task = u.task AND v.owner = u.owner
+    JOIN task_views(poll.week, poll.tasks) v ON v.task = u.task AND v.owner = u.owner
 $$;
 
 -- The newest task of an effect; it may be gone already. Null: there was none. The owner is part of
@@ -264,7 +264,7 @@ BEGIN
             SELECT s.ord, v.task, v.tool, v.state, v.attempt, v.created_ms, v.updated_ms, v.ended_ms,
                    v.result_ttl_ms, v.progress, v.message
             FROM unnest(same_ords, same_tasks) s (ord, task)
-            JOIN views(one_week, same_tasks) v ON v.task = s.task AND v.owner = owners[s.ord] LOOP
+            JOIN task_views(one_week, same_tasks) v ON v.task = s.task AND v.owner = owners[s.ord] LOOP
             outcome := 'same';
             seen := seen || ord;
             RETURN NEXT;
@@ -398,5 +398,5 @@ BEGIN
     RETURN QUERY
     SELECT u.ord::integer, v.task IS NOT NULL, u.task = ANY (flagged_tasks)
     FROM unnest(owners, tasks) WITH ORDINALITY u (owner, task, ord)
-    LEFT JOIN views(cancel.week, tasks) v ON v.task = u.task AND v.owner = u.owner;
+    LEFT JOIN task_views(cancel.week, tasks) v ON v.task = u.task AND v.owner = u.owner;
 END $$;

@@ -92,11 +92,11 @@ END $$;
 -- successor is accepted: 'retried'. It begins at from_phase, null: where the task failed, and has the
 -- recovery points before that; the effect points to it. Its keys are the same, but for new_key: then
 -- those of that phase are of the next generation.
--- Else why not: the state of an open task, 'tenant' (its tenant is paused), 'place' (an open task goes on where it stands);
--- 'completed', 'cancelled', 'missing', 'successor' (there is one: it comes back), 'undone' (phases of it
--- were taken back), 'ahead' (of the place where it failed), 'done' (to be repeated was an effect),
--- 'maybe' (that phase may have taken effect, so that it begins there alone), 'not_refused' (a new key
--- without a definitive refusal), 'exists' (that random is of another task).
+-- Else why not: the state of an open task, 'tenant' (its tenant is paused), 'place' (an open task goes
+-- on where it stands); 'completed', 'cancelled', 'missing', 'successor' (there is one: it comes back),
+-- 'undone' (phases of it were taken back), 'ahead' (of the place where it failed), 'done' (to be repeated
+-- was an effect), 'maybe' (that phase may have taken effect, so that it begins there alone),
+-- 'not_refused' (a new key without a definitive refusal).
 -- Locks: work; or week, effect. Twice: 'successor'.
 CREATE OR REPLACE FUNCTION retry(week integer, task bytea, from_phase integer, new_key boolean,
     by text, why text, random bytea, OUT answer text, OUT successor bytea)
@@ -211,8 +211,8 @@ BEGIN
     INSERT INTO holdfast.task (week, task, owner, tool, effect_id, digest, fingerprint, arguments,
         inputs, asks, accepted, deadline, trace, key_version, incarnation, result_ttl_ms, retry_of,
         generations, tried)
-    SELECT new_week, retry_accept.successor, x.owner, x.tool, x.effect_id, x.digest, x.fingerprint, x.arguments,
-           x.inputs, x.asks, at, at + ms(deadline_ms), x.trace, x.key_version, x.incarnation,
+    SELECT new_week, retry_accept.successor, x.owner, x.tool, x.effect_id, x.digest, x.fingerprint,
+           x.arguments, x.inputs, x.asks, at, at + ms(deadline_ms), x.trace, x.key_version, x.incarnation,
            x.result_ttl_ms, x.task, keys, first
     FROM holdfast.task x WHERE x.week = retry_accept.week AND x.task = retry_accept.task;
     UPDATE holdfast.task x SET successor = retry_accept.successor
@@ -220,8 +220,8 @@ BEGIN
 
     INSERT INTO step (week, task, place, kind, name, state, derived_key, answer, attempt, generation,
                       hash, started, at, origin)
-    SELECT new_week, retry_accept.successor, s.place, s.kind, s.name, s.state, s.derived_key, s.answer, s.attempt,
-           s.generation, s.hash, s.started, s.at, coalesce(s.origin, s.task)
+    SELECT new_week, retry_accept.successor, s.place, s.kind, s.name, s.state, s.derived_key, s.answer,
+           s.attempt, s.generation, s.hash, s.started, s.at, coalesce(s.origin, s.task)
     FROM step s
     WHERE s.week = retry_accept.week AND s.task = retry_accept.task AND s.kind <> 'outcome'
       AND s.place / 65536 < begins + checkpoints::integer;
@@ -237,8 +237,8 @@ BEGIN
     -- Held: no plain call's hang-up parks what an operator wants done.
     INSERT INTO work (task, week, owner, queue, state, due, deadline, phase, held, generations,
                       first_try, sent, updated)
-    SELECT retry_accept.successor, new_week, x.owner, x.tool, 'ready', at, at + ms(deadline_ms), begins, true,
-           keys, first, CASE WHEN first IS NOT NULL THEN sent END, at
+    SELECT retry_accept.successor, new_week, x.owner, x.tool, 'ready', at, at + ms(deadline_ms), begins,
+           true, keys, first, CASE WHEN first IS NOT NULL THEN sent END, at
     FROM holdfast.task x WHERE x.week = retry_accept.week AND x.task = retry_accept.task;
 END $$;
 
@@ -309,7 +309,8 @@ BEGIN
         RETURN 'missing';
     END IF;
     PERFORM audit_put('cancel', w.task, by, why);
-    PERFORM note(w.week, w.task, 'cancel_asked', w.phase, w.attempt, 'by ' || by || ': ' || why);
+    PERFORM note(w.week, w.task, 'operator', w.phase, w.attempt,
+                 'cancel by ' || by || ': ' || why);
     RETURN (SELECT CASE WHEN c.flagged THEN 'asked' ELSE 'cancelled' END
             FROM cancel(w.week, ARRAY[w.owner], ARRAY[w.task]) c);
 END $$;

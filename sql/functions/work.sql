@@ -53,8 +53,9 @@ $$;
 -- the tokens begin with its first half, so that the same call again, its COMMIT's answer lost, gets
 -- what it holds already and no claim is left behind that nobody knows of (rule 11, V9). A waiting
 -- commit: that a phase may have been sent is durable before anything is sent (rule 4). Lock first,
--- read steps after (rule 1). Among the steps, as kinds 'intent' and 'inputs', are the intents of the phase at hand and
--- what the caller answered before its call was accepted.
+-- read steps after (rule 1). Among the steps, as kinds 'intent', 'inputs' and 'generation', are the
+-- intents of the phase at hand, what the caller answered before its call was accepted, and the
+-- generations of keys that are not 0. What is paused is not claimed.
 CREATE OR REPLACE FUNCTION claim(incarnation uuid, queues integer[], most integer, call uuid)
 RETURNS TABLE (task bytea, token uuid, tool integer, phase integer, attempt integer,
     crashes integer, cancel boolean, now_ms bigint, deadline_ms bigint, first_try_ms bigint,

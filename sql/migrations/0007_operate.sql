@@ -30,6 +30,3 @@ CREATE TABLE pause (
 
 -- The queues that it last claimed for; for people.
 ALTER TABLE worker ADD COLUMN serves integer[];
-
--- Gets one more column in functions/accept.sql, made anew in this same transaction.
-DROP FUNCTION IF EXISTS views(integer, bytea[]);

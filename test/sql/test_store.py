@@ -798,6 +798,16 @@ class Bench:
                                  successor), int(checkpoint), "its checkpoints came along")
                 task = successor
                 self.a.fail(self.a.claim(incarnation, tool)[0][:2], "crash_limit", maybe)
+        # Settled as failed, by a person who could not tell either.
+        self.a.accept((self.owner, tool, self.fresh(), "{}"))
+        claim = self.a.claim(incarnation, tool)[0][:2]
+        self.a.step((*claim, 0))
+        self.a.release("unknown", claim, sent=True)
+        self.a.one("SELECT settle(%s, %s, 'fail', 'ann', 'why', NULL, 'p1', 0, false)",
+                   week_of(claim[0]), claim[0])
+        equal(self.a.one("SELECT count(*) FROM intent WHERE task = %s", self.a.retry(claim[0])[1]), 1,
+              "what was settled as failed may have happened")
+        self.a.rows("DELETE FROM work RETURNING 1")
         tool, incarnation = self.operated(("pure",))
         for phase, kept in ((None, 1), (0, 0)):
             task, _ = self.failed(tool, incarnation, 0, checkpoint=True)
@@ -1077,7 +1087,7 @@ class Bench:
         counts["rows"] = self.a.one("SELECT count(*) FROM work")
         task, token = self.claimed(incarnation)
         for _ in range(5):
-            self.new_task()
+            ready = self.new_task()
 
         def read():
             """Rows read from what grows, by scan and by index: a whole walk shows in either."""
@@ -1095,6 +1105,8 @@ class Bench:
             "release": lambda: self.a.release("retry", (task, new_incarnation())),
             "accept": lambda: self.a.accept((self.owner, self.tool, self.fresh(), "{}")),
             "poll": lambda: self.a.poll(self.owner, task),
+            "poll_task": lambda: self.a.rows("SELECT state FROM poll_task(%s, %s, %s)",
+                                             week_of(ready), [self.owner], [ready]),
             "beat_async": lambda: self.a.beat(incarnation),
             "finish": lambda: self.a.finish((task, token)),
             "gauges": lambda: self.a.rows("SELECT * FROM gauges()"),
@@ -1115,7 +1127,7 @@ class Bench:
                 if not walked:
                     break
             equal(walked, {}, f"{name} walks nothing that grows")
-            if name in ("step", "poll", "release", "beat_async"):
+            if name in ("step", "poll", "poll_task", "release", "beat_async"):
                 equal(slow, [], f"{name} takes no lock outside the fast path")
         held.close()
 
