@@ -28,5 +28,7 @@ CREATE TABLE pause (
     PRIMARY KEY (kind, name)
 );
 
+CREATE INDEX audit_task ON audit (task) WHERE task IS NOT NULL;
+
 -- The queues that it last claimed for; for people.
 ALTER TABLE worker ADD COLUMN serves integer[];

@@ -91,7 +91,7 @@ def a_failed_task_goes_on_as_its_successor():
     equal((repeat.task_id, repeat.result["status"]), (successor, "completed"),
           "the effect ID answers with the successor")
     plain = client.call("steps", arguments, declare=False)
-    equal((plain.result.get("isError"), effect(plain)["taskId"], effect(plain)["successor"]),
+    equal((plain.result.get("isError"), effect(plain)["taskId"], effect(plain).get("successor")),
           (False, successor, successor), "and so it does to a plain client")
     why(first.task_id, 0, "it failed", successor)
     why(successor, 0, "completed")
@@ -248,7 +248,7 @@ def filters_count_first():
     said = operate("retry", "--tool", "steps", "--yes")
     check("3: retried" in said, "three are retried", said)
     for task in tasks:
-        successor = effect(client.get(task))["successor"]
+        successor = effect(client.get(task)).get("successor")
         counts["successors"] += 1
         equal(client.wait(successor).result["status"], "completed", "each completes")
     stack.downstream.kill()
