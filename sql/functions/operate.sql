@@ -4,7 +4,8 @@
 
 -- What waits for a paused tool or tenant, for people; null: nothing is paused here.
 CREATE OR REPLACE FUNCTION pause_word(queue integer, owner bigint) RETURNS text
-LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     IF NOT EXISTS (SELECT FROM pause p) THEN
@@ -32,7 +33,8 @@ END $$;
 -- come back. So a claim never looks at them twice. The tenant's row stays until this has committed:
 -- its resume takes the row away first and looks for paused tasks after (V9).
 CREATE OR REPLACE FUNCTION pause_tenants(tids tid[]) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
     tenants text[];
@@ -351,7 +353,8 @@ END $$;
 -- Takes the ready tasks of paused tenants out of the claims' way, in some pages of `work`. Returns the
 -- page to go on from, 0 at the end. Claims do the rest as they meet them.
 CREATE OR REPLACE FUNCTION pause_pages(page bigint, pages integer) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
     total bigint := pg_relation_size('holdfast.work')
@@ -367,7 +370,8 @@ END $$;
 
 -- The tasks that a tenant's pause has set aside are due again. Returns how many; 0 at the end.
 CREATE OR REPLACE FUNCTION resume_tenant(tenant text, most integer) RETURNS integer
-LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
     n integer;

@@ -7,7 +7,9 @@
 CREATE OR REPLACE FUNCTION beat_async(incarnation uuid, fresh boolean, role text, capacity integer,
     running integer, tasks bytea[], tokens uuid[], progresses real[], messages text[])
 RETURNS TABLE (alive boolean, task bytea, token uuid, wish integer)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
+-- A connection keeps the plan that it made when there was no work; that must not be a walk.
+SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     lives boolean;
