@@ -185,8 +185,10 @@ bool result_task(const struct task_view *view, int64_t poll_interval_ms, struct 
 		buf_add_text(out, ",\"error\":");
 		buf_add_slice(out, error);
 	}
-	if (view->state == TASK_WAITING)
-		buf_add_text(out, ",\"inputRequests\":{}");
+	if (view->state == TASK_WAITING) {
+		buf_add_text(out, ",\"inputRequests\":");
+		buf_add_slice(out, view->requests.len ? view->requests : slice_of("{}"));
+	}
 	add_meta(view, nullptr, out);
 	buf_add_byte(out, '}');
 	return true;

@@ -264,6 +264,7 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 		.tool_name = slice_of(arena_strdup(arena, tool->name)),
 		.effect_id = accepting->effect_id.text,
 		.arguments = arguments,
+		.asks = request->top.asks,
 		.trace = trace_of(request),
 		.key_version = request->api->key_version,
 	};

@@ -417,6 +417,18 @@ static void digest_unverified(struct run *run)
 		run_release_because(run, RELEASE_UNVERIFIED, run->result.delay_ms, "");
 }
 
+/* Its caller is asked: nobody runs the task meanwhile. */
+static void digest_ask(struct run *run)
+{
+	bool happened = run_may_have_happened(run);
+	if (run_undoing(run))
+		run_fail(run, "phase_failed", slice_of("an undo step has nobody to ask"), happened);
+	else if (is_stopped(run))
+		run_end_by_wish(run, happened);
+	else
+		run_release_because(run, RELEASE_ASK, 0, "");
+}
+
 void run_advance(struct run *run, bool first)
 {
 	if (run_undoing(run))
@@ -479,6 +491,7 @@ static const char *const outcome_names[] = {
 	[PHASE_CANCELLED] = "cancelled",
 	[PHASE_LOST] = "lost",
 	[PHASE_UNVERIFIED] = "unverified",
+	[PHASE_ASK] = "asks",
 };
 
 /* What was sent without a key and without an answer: unknown, whatever else is wished. */
@@ -553,6 +566,9 @@ static void digest(struct run *run)
 		break;
 	case PHASE_UNVERIFIED:
 		digest_unverified(run);
+		break;
+	case PHASE_ASK:
+		digest_ask(run);
 		break;
 	case PHASE_CANCELLED:
 		digest_stopped(run);
