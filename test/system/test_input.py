@@ -495,6 +495,7 @@ TESTS = [accepted_and_declined, the_first_answer_wins, parts_and_strangers, misf
 
 stack = rig.Stack(apis=2, workers=1, tools=tools(),
                   settings={"worker": {"slots": 1, "beat_ms": 100, "lease_ms": 600},
+                            "api": {"beat_ms": 100},
                             "maintain": {"lease_ms": 600, "maintain_ms": 50}})
 alice, other = stack.client(), stack.client(api=1)
 chosen = os.environ.get("ONLY", "")
