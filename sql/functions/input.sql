@@ -21,6 +21,20 @@ LANGUAGE sql IMMUTABLE AS $$
         coalesce(CASE WHEN phase IS NULL OR phase = at_hand THEN answer END, 'null')), 'UTF8')
 $$;
 
+-- Questions of these tasks that nobody answered in time. The caller holds the work rows.
+CREATE OR REPLACE FUNCTION close_silent(tasks bytea[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    one bytea;
+BEGIN
+    FOREACH one IN ARRAY tasks LOOP
+        UPDATE inbox i SET how = 'silence', answered = now_()
+        WHERE i.week = week_of_task(one) AND i.task = one AND i.how IS NULL AND i.until <= now_();
+    END LOOP;
+END $$;
+
 -- A phase asks and gives its claim back, in one commit. `questions`: a JSON array of {"key",
 -- "request"}; one that was asked before stands as it is, one that was answered before gets its request
 -- and stays answered. `wait_ms` (null: until the deadline) counts from the first asking of each. The task
@@ -49,9 +63,7 @@ BEGIN
     FROM json_array_elements(questions::json) q ORDER BY q ->> 'key'
     ON CONFLICT (week, task, key) DO UPDATE SET phase = excluded.phase, request = excluded.request,
         asked = excluded.asked, until = excluded.until WHERE i.phase IS NULL;
-    UPDATE inbox i SET how = 'silence', answered = at
-    WHERE i.week = ask.week AND i.task = ask.task AND i.phase = ask.phase AND i.how IS NULL
-      AND i.until <= at;
+    PERFORM close_silent(ARRAY[ask.task]);
     SELECT count(*) > 0, min(i.until) INTO opens, next_due FROM inbox i
     WHERE i.week = ask.week AND i.task = ask.task AND i.phase = ask.phase AND i.how IS NULL;
 

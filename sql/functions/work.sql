@@ -75,9 +75,14 @@ DECLARE
     one_week integer;
 BEGIN
     FOREACH later IN ARRAY ARRAY['scheduled', 'unverified', 'waiting'] LOOP
-        UPDATE work w SET state = 'ready' WHERE w.ctid = ANY (ARRAY(
-            SELECT x.ctid FROM work x WHERE x.state = later AND x.due <= at
-            ORDER BY x.due LIMIT 64 FOR UPDATE SKIP LOCKED));
+        WITH due AS (
+            UPDATE work w SET state = 'ready' WHERE w.ctid = ANY (ARRAY(
+                SELECT x.ctid FROM work x WHERE x.state = later AND x.due <= at
+                ORDER BY x.due LIMIT 64 FOR UPDATE SKIP LOCKED)) RETURNING w.task
+        ) SELECT array_agg(d.task) INTO claimed FROM due d;
+        IF later = 'waiting' AND claimed IS NOT NULL THEN
+            PERFORM close_silent(claimed);
+        END IF;
     END LOOP;
     PERFORM 1 FROM worker w WHERE w.incarnation = claim.incarnation;
     IF NOT FOUND THEN

@@ -362,7 +362,7 @@ def plain_programs_ask():
     equal(structured(task)[0], {"who": accept(name="Ann"), "late": None}, "plain mode asks")
     equal((stack.folder / "plain-steps").read_text(), "one\n", "its steps stand")
     text = stack.command("task", "show", task).stdout
-    for word in ("asks who", "answers who", "silence", "Who?"):
+    for word in ("asks who", "is told who", "gets no answer late", "Who?"):
         check(word in text, f"task show says {word!r}", text)
 
 
