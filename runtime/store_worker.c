@@ -308,7 +308,7 @@ static void write_fail(struct batch_item *item, enum hf_code code, const struct 
 
 static enum fence fence_of(struct slice name)
 {
-	if (slice_is(name, "held"))
+	if (slice_is(name, "held") || slice_is(name, "waiting") || slice_is(name, "ready"))
 		return FENCE_HELD;
 	return slice_is(name, "adopted") ? FENCE_ADOPTED : FENCE_LOST;
 }
@@ -564,8 +564,9 @@ struct put_op {
 static void on_put(void *ctx, enum hf_code code, const PGresult *result, const struct hf_err *err)
 {
 	struct put_op *op = ctx;
-	enum fence fence = code == HF_OK ? fence_of(pgrow_slice(result, 0, 0)) : FENCE_LOST;
-	if (op->asks && fence == FENCE_HELD)
+	struct slice said = code == HF_OK ? pgrow_slice(result, 0, 0) : slice_of("lost");
+	enum fence fence = fence_of(said);
+	if (op->asks && fence != FENCE_LOST && slice_is(said, "ready"))
 		store_wake(op->asks, WAKE_WORK);
 	op->done(op->ctx, code, fence, err);
 	free(op);

@@ -40,8 +40,8 @@ END $$;
 -- and stays answered. `wait_ms` (null: until the deadline) counts from the first asking of each. The task
 -- waits, with nobody running it, or is ready at once where nothing is left open: all is answered, or
 -- its time is over. A wish to stop or to park comes first, as in release().
--- 'held', or 'lost': fenced out, nothing was written. Twice: 'lost', which means the same to the
--- caller: forget it.
+-- 'waiting'; 'ready', so that a worker is to be told; or 'lost': fenced out, nothing was written. Twice:
+-- 'lost', which means the same to the caller: forget it.
 CREATE OR REPLACE FUNCTION ask(week integer, task bytea, token uuid, phase integer, questions text,
                                wait_ms bigint, maybe_sent boolean, reason text) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
@@ -78,7 +78,7 @@ BEGIN
         due = CASE WHEN w.cancel OR NOT opens THEN at WHEN w.park THEN at + park_ttl(w.queue)
                    ELSE least(next_due, w.deadline) END
     WHERE w.ctid = place;
-    RETURN 'held';
+    RETURN CASE WHEN opens THEN 'waiting' ELSE 'ready' END;
 END $$;
 
 -- Answers to a task, a JSON object key -> answer. The first answer of a key stands; unknown keys and a

@@ -79,7 +79,7 @@ class Inbox(test_store.Bench):
 
     def a_task_waits_and_goes_on(self):
         task, token = self.one()
-        equal(ask(self.a, task, token, ("k", "l"), sent=True), "held", "asked")
+        equal(ask(self.a, task, token, ("k", "l"), sent=True), "waiting", "asked")
         equal(self.state(task), ("waiting", 0), "it waits, and no attempt is spent")
         equal(self.a.one("SELECT sent IS NOT NULL FROM work WHERE task = %s", task), True, "sent stays")
         equal(ask(self.a, task, token, ("k", "l")), "lost", "a lost answer, sent again")
@@ -105,7 +105,7 @@ class Inbox(test_store.Bench):
         task, token = self.one()
         equal(answer(self.a, self.owner, task, early=YES, other=YES), (True, False, 1), "kept")
         equal(answer(self.a, self.owner, task, early="7"), (True, False, 0), "once")
-        equal(ask(self.a, task, token, ("early",)), "held", "asked")
+        equal(ask(self.a, task, token, ("early",)), "ready", "asked")
         equal(self.state(task)[0], "ready", "it does not wait")
         _, told = self.again()
         equal((told["early"]["answer"], told["early"]["request"]),
@@ -120,7 +120,7 @@ class Inbox(test_store.Bench):
         token, told = self.again()
         equal((told["k"]["how"], told["l"]["how"]), ("silence", "answer"), "the claim closes it")
         equal(answer(self.a, self.owner, task, k=YES), (True, False, 0), "later is too late")
-        equal(ask(self.a, task, token, ("k", "l"), wait_ms=60_000), "held", "asked again")
+        equal(ask(self.a, task, token, ("k", "l"), wait_ms=60_000), "ready", "asked again")
         equal(self.state(task)[0], "ready", "nothing is open")
         # Due by its deadline where there is no time-out, and by the earlier otherwise.
         for wait_ms, earlier in ((None, False), (1000, True), (10 ** 10, False)):
@@ -135,7 +135,7 @@ class Inbox(test_store.Bench):
         token, _ = self.again()
         self.a.step((task, token, 0))
         equal(ask(self.a, task, token, ("k",), phase=0), "lost", "a phase that is done asks nothing")
-        equal(ask(self.a, task, token, ("k", "n"), phase=1), "held", "the next one does")
+        equal(ask(self.a, task, token, ("k", "n"), phase=1), "waiting", "the next one does")
         token, told = self.again()
         equal(token, None, "it waits for n alone")
         answer(self.a, self.owner, task, n=YES)
@@ -185,7 +185,7 @@ class Inbox(test_store.Bench):
                 late = Late(lambda two=two: two(self.b))
                 check(late.blocked(), f"{first} first: the other waits")
             said = late.ended()
-            equal(said, (True, True, 1) if first == "ask" else "held", f"{first} first")
+            equal(said, (True, True, 1) if first == "ask" else "ready", f"{first} first")
             equal(self.state(task)[0], "ready", f"{first} first: it is ready")
             equal(self.again()[1]["k"]["how"], "answer", "and told")
             counts["races"] += 1

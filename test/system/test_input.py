@@ -219,6 +219,13 @@ def parts_and_strangers():
     equal((wrong.status, wrong.code), (400, -32020), "Mcp-Name is the task's")
     wrong = alice.update(task, {"sure": accept(ok="x" * 300_000)})
     equal(wrong.code, -32602, "an answer has a bound")
+    for odd in ('{"\\ud800": 1}', '{"sure": {"action": "\\ud800"}}', '{"a": 1, "a": 2}', '{"a\\u0000": 1}',
+                '{"sure": {"action": "\\u0000"}}', '{"\\ud83d\\ude00": {}}'):
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tasks/update", "params": {
+            "taskId": task, "inputResponses": "ODD", "_meta": rig.meta()}}).replace('"ODD"', odd)
+        got = alice.post(body.encode(), alice.headers("tasks/update", task))
+        check(got.code in (-32602, -32700, -32600, None) and got.status in (200, 400),
+              f"odd answers are refused or passed by: {odd}", got)
     alice.cancel(task)
     equal(outcome(task)["status"], "cancelled", "a task that waits can be cancelled")
     answer(task, {"sure": YES})
