@@ -35,6 +35,15 @@ static bool find(const struct run *run, struct slice key, struct entry *entry)
 	return false;
 }
 
+static size_t keys_count(const struct run *run)
+{
+	const struct claimed_task *task = run_task(run);
+	size_t count = 0;
+	for (size_t i = 0; i < task->steps_count; i++)
+		count += task->steps[i].kind == STEP_INBOX;
+	return count;
+}
+
 static void add_question(struct buf *questions, struct slice key, struct slice request)
 {
 	buf_add_byte(questions, questions->len ? ',' : '[');
@@ -98,6 +107,9 @@ enum hf_code ask_look(struct run *run, struct slice key, struct slice request,
 				       name.data);
 		if (there && !look_at(&entry, request, state, answer, &misfit))
 			continue;
+		if (!there && keys_count(run) >= INPUT_KEYS_MAX)
+			return hf_fail(err, HF_LIMIT, "asks too much: this task has %zu questions",
+				       INPUT_KEYS_MAX);
 		if (!there)
 			*state = ASK_OPEN;
 		if (*state == ASK_OPEN)

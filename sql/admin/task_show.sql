@@ -85,7 +85,7 @@ SELECT json_build_object(
         'cancel', w.cancel,
         'worker', w.incarnation,
         'asks', (SELECT json_agg(i.key ORDER BY i.asked, i.key) FROM holdfast.inbox i
-                 WHERE i.week = t.week AND i.task = t.task AND i.phase IS NOT NULL
+                 WHERE i.week = t.week AND i.task = t.task AND i.phase = w.phase
                    AND i.how IS NULL),
         'due', to_char(w.due AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
         'due_in_ms', round(extract(epoch FROM w.due - clock_timestamp()) * 1000)::bigint) END,

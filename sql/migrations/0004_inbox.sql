@@ -1,9 +1,9 @@
 -- What running tasks ask of their callers, and the answers.
--- Locks: ACCESS EXCLUSIVE on tool and work for the length of this transaction, which reads no row of
--- tool and builds one index over `work`. Binaries of version 3 go on: no task of theirs waits.
+-- Locks: ACCESS EXCLUSIVE on tool and work for the length of this transaction, which reads no row
+-- of tool and builds one index over `work`. Binaries of version 3 go on: no task of theirs waits.
 
--- One row a key of a task. A key is asked once and answered once, first answer first; a question that
--- is asked again has a key of its own.
+-- One row a key of a task. A key is asked once and answered once, first answer first; a question
+-- that is asked again has a key of its own.
 CREATE TABLE inbox (
     week      integer NOT NULL,
     task      bytea NOT NULL,
@@ -20,8 +20,8 @@ CREATE TABLE inbox (
     CHECK ((how IS NOT DISTINCT FROM 'answer') = (answer IS NOT NULL))
 ) PARTITION BY RANGE (week);
 
--- The keys that the wait phases of a tool declare: an answer to one of them is kept even where it comes
--- before the question.
+-- The keys that the wait phases of a tool declare: an answer to one of them is kept even where it
+-- comes before the question.
 ALTER TABLE tool ADD COLUMN inputs text[] NOT NULL DEFAULT '{}';
 
 DROP INDEX work_later;

@@ -143,6 +143,17 @@ class Inbox(test_store.Bench):
         equal((told["k"]["phase"], told["k"]["answer"], told["n"]["phase"]), (0, None, 1),
               "and learns that k is another's")
 
+    def what_an_earlier_phase_asked_holds_up_nobody(self):
+        """A program that was started anew and no longer asks leaves its question behind."""
+        task, token = self.one()
+        ask(self.a, task, token)
+        self.a.rows("UPDATE work SET state = 'ready' RETURNING 1")
+        token, _ = self.again()
+        self.a.step((task, token, 0))
+        equal(ask(self.a, task, token, ("n",), phase=1), "waiting", "the next phase asks")
+        equal(requests(self.a, self.owner, task)[1], '{"n":{"method": "roots/list"}}', "for its own")
+        equal(answer(self.a, self.owner, task, n=YES), (True, True, 1), "and goes on when it has it")
+
     def wishes_come_first(self):
         task, token = self.one()
         self.a.cancel(self.owner, task)
@@ -163,8 +174,7 @@ class Inbox(test_store.Bench):
         equal(self.a.one("SELECT count(*) FROM intent WHERE task = %s", task), 0, "no intent is left")
         self.a.cancel(self.owner, task)
         equal(self.a.poll(self.owner, task), "cancelled", "a cancel ends what waits")
-        equal(requests(self.a, self.owner, task), ("cancelled", '{"k":{"method": "roots/list"}}'),
-              "its question stands in the history")
+        equal(requests(self.a, self.owner, task), ("cancelled", None), "and nothing is asked any more")
 
         task, token = self.one()
         ask(self.a, task, token)

@@ -285,3 +285,24 @@ HF_TEST(wait, a_question_that_never_gets_its_answer_ends_the_phase)
 		buf_deinit(&run.text);
 	}
 }
+
+HF_TEST(wait, a_task_asks_so_much_and_no_more)
+{
+	static struct claimed_step steps[INPUT_KEYS_MAX];
+	static char name[] = "rest";
+	for (size_t i = 0; i < INPUT_KEYS_MAX; i++)
+		steps[i] = (struct claimed_step){ .kind = STEP_INBOX, .name = slice_of("other") };
+	for (size_t count = INPUT_KEYS_MAX - 1; count <= INPUT_KEYS_MAX; count++) {
+		struct run run = { .phase = { .name = name,
+					      .type = PHASE_WAIT,
+					      .input = slice_of("{\"a\":" FORM("A?") "}") },
+				   .task = {
+				       .asks = INPUT_FORM, .steps = steps, .steps_count = count } };
+		phase_wait.start(&run);
+		cr_expect_eq(run.outcome, count < INPUT_KEYS_MAX ? PHASE_ASK : PHASE_FAILED);
+		if (count == INPUT_KEYS_MAX)
+			cr_expect(strstr(run.text.data, "256 questions"), "%s", run.text.data);
+		buf_deinit(&run.state);
+		buf_deinit(&run.text);
+	}
+}
