@@ -18,8 +18,8 @@ enum ask_state {
 /* Where the question `key` of the running phase stands. `request`: JSON text, rendered. ASK_OPEN:
  * an entry for what run_phase_done takes with PHASE_ASK is appended to `questions`, which begins
  * empty and is closed by ask_close. HF_INVALID: the request or its key is none; HF_CONFLICT:
- * another phase has used the key; HF_LIMIT: answered INPUT_ASKED_MAX times, never as asked for, or the task
- * has asked INPUT_KEYS_MAX times. */
+ * another phase has used the key; HF_LIMIT: answered INPUT_ASKED_MAX times, never as asked for, or
+ * the task has asked INPUT_KEYS_MAX times. */
 enum hf_code ask_look(struct run *run, struct slice key, struct slice request,
 		      enum ask_state *state, struct slice *answer, struct buf *questions,
 		      struct hf_err *err);
