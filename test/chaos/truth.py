@@ -54,7 +54,8 @@ class Truth:
             handles = sorted({task if isinstance(task, str) else task.handle for task in tasks
                               if not isinstance(task, str) or task} - {None})
             known = [handle for handle in handles if handle in self.checker.rows and
-                     handle in self.checker.by_handle]
+                     handle in self.checker.by_handle and
+                     not self.checker.by_handle[handle].may_be_gone()]
             # Those with the longest history first: a fault left something there to be told.
             dice.shuffle(known)
             known.sort(key=lambda handle: -self.checker.events[handle].total())
