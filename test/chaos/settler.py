@@ -20,10 +20,11 @@ EXIT_DATABASE_CODES = (1, 3, 4)  # Postgres was away: asked again
 
 
 class Operator(threading.Thread):
-    def __init__(self, stack, journal, findings, seed):
+    def __init__(self, stack, journal, findings, seed, quiet_s=QUIET_S):
         super().__init__(name="operator", daemon=True)
         self.stack, self.journal, self.findings = stack, journal, findings
         self.dice = world.dice(seed, "operator")
+        self.quiet_s = quiet_s
         self.connection = None
         self.settles = []       # {"task", "verdict", "by", "why", "acknowledged", "phase"}
         self.looked = 0         # at an unknown task, with `task show`
@@ -42,7 +43,7 @@ class Operator(threading.Thread):
             "SELECT w.task, t.name, w.phase FROM holdfast.work w "
             "JOIN holdfast.tool t ON t.tool = w.queue WHERE w.state = 'unknown'"
             " AND greatest(w.updated, w.sent) < clock_timestamp() - make_interval(secs => %s)",
-            (QUIET_S,)).fetchall()]
+            (self.quiet_s,)).fetchall()]
 
     def holdfast(self, *words):
         return self.stack.command(*words, check_code=None)

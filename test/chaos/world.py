@@ -54,8 +54,11 @@ class Findings:
 
 
 class World(rig.Stack):
-    def __init__(self, findings, through_proxy=False, workers=3, apis=2):
+    def __init__(self, findings, through_proxy=False, workers=3, apis=2, settings=None,
+                 environments=None):
+        """environments: name of a process -> what it has beside the others."""
         self.findings = findings
+        self.environments = environments or {}
         self.through_proxy = through_proxy
         self.proxy = None
         self.tools_folder = tempfile.TemporaryDirectory(prefix="hf-chaos-tools-")
@@ -68,7 +71,7 @@ class World(rig.Stack):
         self.refusals = 0
         # (pid, from, to) of each SIGSTOP, on the wall clock.
         self.stops = []
-        super().__init__(apis=apis, workers=workers, tools=folders, settings=SETTINGS)
+        super().__init__(apis=apis, workers=workers, tools=folders, settings=settings or SETTINGS)
 
     # --- where rig does it otherwise ---
 
@@ -161,7 +164,8 @@ class World(rig.Stack):
         dsns = {f"HOLDFAST_{role.upper()}_DSN":
                 f"{where} dbname=holdfast user={user} application_name={name}"
                 for role, user in ROLES.items()}
-        process = rig.Process(name, [str(arg) for arg in argv], self.env(**dsns),
+        more = dsns | self.environments.get(name, {})
+        process = rig.Process(name, [str(arg) for arg in argv], self.env(**more),
                               str(self.logs / f"{name}.log"))
         self.processes.append(process)
         return process
