@@ -33,6 +33,7 @@ class Task:
         self.began = time.time()
         self.handle = None
         self.firsts = 0         # answers that said "not a repeat"
+        self.message = ""       # the last that was told
         self.statuses = []      # in order, each once in a row
         self.end = None         # bytes of the first terminal answer, without its id
         self.result = None      # its parsed result
@@ -125,6 +126,7 @@ class Journal:
                 task.gone = True
             return
         status, message = answer.result["status"], answer.result.get("statusMessage", "")
+        task.message = message
         body = re.sub(rb'"id":\d+', b'"id":0', answer.body, count=1)
         with self.lock:
             changed = not task.statuses or task.statuses[-1] != status

@@ -149,13 +149,14 @@ class Lane:
 
     def do_shape(self, tool, process, trap, point):
         task, died = self.new_task(tool), None
+        task.arguments["slow_ms"] = 60
         self.stack.downed.add(process)
         trap.arm(point)
         end = time.monotonic() + TASK_S_MAX
         while not task.over and time.monotonic() < end:
             self.caller.poll(task) if task.handle else self.caller.call(task)
-            if tool == "chaos_cancel" and not task.cancelled and task.handle:
-                self.caller.cancel(task)
+            if tool == "chaos_cancel" and not task.cancelled and "slow1" in task.message:
+                self.caller.cancel(task)  # with two phases done, in the third
             died = died or self.revive(process, trap)
             time.sleep(0.002)
         died = died or self.revive(process, trap)
