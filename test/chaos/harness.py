@@ -154,7 +154,8 @@ class Run:
             mine = by_handle.get(handle)
             if at < last_fault or mine is None or mine.yardstick or handle in settled:
                 continue  # what a person settles waits for the person
-            took = int((at - last_fault) * 1000)
+            # What is parked goes on when its client is back.
+            took = int((at - max(last_fault, mine.returned_at)) * 1000)
             if shapes.is_slow(mine.tool):
                 took -= mine.arguments["slow_ms"]
             self.drain_ms = max(self.drain_ms, took)

@@ -42,6 +42,7 @@ class Task:
         self.plain = False      # begun by a client that knows no tasks
         self.plain_end = None   # the stored part of the first result that such a client got
         self.calls = 0          # of such clients
+        self.returned_at = 0.0  # wall clock: when such a client came back for it in the drain
         self.yardstick = False  # begun to measure what work takes without a fault
         self.next_at = 0.0
         self.gone = False       # past its retention

@@ -55,6 +55,8 @@ class PlainCaller(threading.Thread):
         self.counts["calls"] += 1
         self.counts["came_back"] += task.calls > 0
         task.calls += 1
+        if not self.accepting:
+            task.returned_at = task.returned_at or time.time()
         held = None
         try:
             held = rig.HeldCall(port, params, headers, timeout=10)

@@ -53,15 +53,15 @@ WEIGHTS = {"chaos_one": 4, "chaos_three": 6, "chaos_eight": 6, "chaos_error": 2,
            "chaos_cancel": 3, "chaos_again": 2, "chaos_fragile": 2, "chaos_brief": 1}
 PLAIN_WEIGHTS = {"chaos_plain": 5, "chaos_onward": 2, "chaos_one": 2, "chaos_eight": 1,
                  "chaos_error": 1}
-# What the product does not have yet: the shapes, and how often each is called. Named in the
-# variable CHAOS_WITH (comma-separated), they and their rules take part.
+# Effects that nothing protects, and steps that take phases back: the shapes, and how often each is
+# called. CHAOS_WITH= (comma-separated) chooses which of them and of their rules take part.
 MORE = {
     "unsafe": {"chaos_unsafe": (["pure pure1", "unsafe once"], 2),
                "chaos_unsafe_program": (["sql first", "unsafe_program once1"], 2)},
     "undo": {"chaos_undo": (["keyed post/undo keyed", "program key1/undo keyed",
                              "lookup mail/undo keyed", "pure slow1", "keyed post2/undo keyed"], 4)},
 }
-WITH = [name for name in os.environ.get("CHAOS_WITH", "").split(",") if name]
+WITH = [name for name in os.environ.get("CHAOS_WITH", ",".join(MORE)).split(",") if name]
 for _name in WITH:
     for _tool, (_phases, _weight) in MORE[_name].items():
         SHAPES[_tool], WEIGHTS[_tool] = _phases, _weight

@@ -33,7 +33,9 @@ def look_at_open(stack, findings):
     whole = [*names, now["phase"], *story["to_come"]]
     wanted = shapes.names_of(story["tool"], *shapes.ANY_KIND)
     crashes = sum(entry["what"] == "crash" for entry in story["history"])
-    if whole != wanted and now["phase"] is not None:
+    undoing = any((entry["phase"] or "").startswith("undo:") or entry["what"] == "undo"
+                  for entry in story["history"])
+    if whole != wanted and now["phase"] is not None and not undoing:
         findings.add("show", f"phases {whole}", task=story["task_id"], tool=story["tool"])
     if now["state"] not in OPEN_STATES or now["state"] != story["state"]:
         findings.add("show", f"state {story['state']}, now {now['state']}", task=story["task_id"])
@@ -112,7 +114,7 @@ class Truth:
     @staticmethod
     def counted(history):
         counts = collections.Counter(entry["what"] for entry in history)
-        for kind in ("recovery_point", "checkpoint", "outcome"):
+        for kind in ("recovery_point", "checkpoint", "outcome", "intent"):
             counts.pop(kind, None)
         return counts
 
