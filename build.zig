@@ -18,12 +18,12 @@ const c_flags = [_][]const u8{
 /// configuration never has to watch a directory.
 const runtime_files = [_][]const u8{
     "arena.c",        "base.c",          "batch.c",       "buf.c",        "clock.c",
-    "config.c",       "db.c",            "err.c",         "file.c",         "id.c",         "json.c",
+    "config.c",       "db.c",            "err.c",         "file.c",         "id.c",         "input.c",      "json.c",
     "json_canon.c",   "json_number.c",   "json_scan.c",   "key.c",        "log.c",
-    "pgvalue.c",      "random.c",        "rfc3339.c",     "schema.c",      "schema_check.c", "schema_pattern.c",
+    "pgdial.c",       "pgfail.c",        "pgvalue.c",      "random.c",        "resolve.c",     "rfc3339.c",     "schema.c",      "schema_check.c", "schema_pattern.c",
     "sql_text.c",     "sqlphase.c",      "store.c",       "store_api.c",  "store_worker.c",
     "task.c",         "template.c",      "tool.c",        "tool_check.c", "tool_parse.c",
-    "tool_phase.c",   "value.c",
+    "tool_http.c",    "tool_phase.c",   "value.c",
 };
 /// The program itself: the only files that see both api/ and worker/.
 const program_files = [_][]const u8{
@@ -48,7 +48,8 @@ const worker_files = [_][]const u8{
     "tail.c",       "text.c",       "unpack.c",     "versions.c",      "worker.c",
 };
 const runtime_tests = [_][]const u8{
-    "test_config.c", "test_id.c",     "test_json.c",     "test_key.c",   "test_log.c",  "test_rfc3339.c",
+    "test_config.c", "test_id.c", "test_input.c", "test_json.c", "test_key.c", "test_log.c",
+    "test_pgfail.c", "test_rfc3339.c",
     "test_schema.c", "test_sql_text.c", "test_template.c", "test_tool.c", "test_value.c",
 };
 /// Of program files that stand alone; their sources ride along.

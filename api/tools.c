@@ -24,6 +24,7 @@
 static constexpr int64_t LIST_CACHE_TTL_MS = 5'000;
 /* In flight to the store for one principal in one process; more are told to come back. */
 static constexpr unsigned ACCEPTS_PER_PRINCIPAL_MAX = 1'024;
+static const char NOT_EXECUTED[] = "{\"executed\":\"no\"}";
 
 /* --- tools/list ------------------------------------------------------------------------------- */
 
@@ -157,7 +158,7 @@ static void accept(struct request *request)
 					    .status = 429,
 					    .code = RPC_INTERNAL,
 					    .message = "Too many calls at once; try again shortly",
-					    .data = slice_of("{\"executed\":\"no\"}"),
+					    .data = slice_of(NOT_EXECUTED),
 					    .extra = "Retry-After: 1\r\n",
 					});
 		return;
@@ -295,7 +296,8 @@ void mcp_tools_call(struct request *request)
 	struct slice value;
 	if (!request->rpc.params.len || !json_member(request->rpc.params, "name", &value) ||
 	    json_type_of(value) != JSON_STRING) {
-		request_refuse_params(request, "params.name must be a string", (struct slice){});
+		request_refuse_params(request, "params.name must be a string",
+				      slice_of(NOT_EXECUTED));
 		return;
 	}
 
@@ -304,7 +306,7 @@ void mcp_tools_call(struct request *request)
 		arguments = slice_of("{}");
 	if (json_type_of(arguments) != JSON_OBJECT) {
 		request_refuse_params(request, "params.arguments must be an object",
-				      (struct slice){});
+				      slice_of(NOT_EXECUTED));
 		return;
 	}
 
@@ -322,5 +324,5 @@ void mcp_tools_call(struct request *request)
 	else if (!request->looked_again)
 		api_look_again(request->api, request, mcp_tools_call);
 	else
-		request_refuse_params(request, "Unknown tool", (struct slice){});
+		request_refuse_params(request, "Unknown tool", slice_of(NOT_EXECUTED));
 }

@@ -38,41 +38,103 @@ static void put_back(struct batch *batch, struct batch_item *first, struct batch
 	batch->head = first;
 }
 
+/* --- who rides alone -------------------------------------------------------------------------- */
+
+static bool rides_alone(const struct batch *batch, int64_t source)
+{
+	for (size_t i = 0; source && i < batch->alone_count; i++)
+		if (batch->alone[i].source == source)
+			return true;
+	return false;
+}
+
+static void alone_expire(struct batch *batch)
+{
+	size_t kept = 0;
+	int64_t now = batch->alone_count ? clock_boot_ms() : 0;
+	for (size_t i = 0; i < batch->alone_count; i++)
+		if (batch->alone[i].until_ms > now)
+			batch->alone[kept++] = batch->alone[i];
+	batch->alone_count = kept;
+}
+
+/* The oldest stands first. */
+static void alone_add(struct batch *batch, int64_t source)
+{
+	if (!source)
+		return;
+	size_t kept = 0;
+	for (size_t i = batch->alone_count == BATCH_ALONE_MAX; i < batch->alone_count; i++)
+		if (batch->alone[i].source != source)
+			batch->alone[kept++] = batch->alone[i];
+	batch->alone[kept] = (struct batch_alone){ source, clock_boot_ms() + BATCH_ALONE_MS };
+	batch->alone_count = kept + 1;
+}
+
+/* --- gathering -------------------------------------------------------------------------------- */
+
+static struct batch_item *take_head(struct batch *batch)
+{
+	struct batch_item *item = batch->head;
+	batch->head = item->next;
+	if (!batch->head)
+		batch->tail = &batch->head;
+	item->next = nullptr;
+	return item;
+}
+
+enum fit { FIT_TAKE, FIT_FOLD, FIT_LATER, FIT_FULL };
+
+static enum fit fit_of(const struct batch *batch, const struct batch_item *item, size_t bytes,
+		       bool alone_too, size_t *same)
+{
+	bool alone = rides_alone(batch, item->source);
+	if (alone && (batch->flight_count || !alone_too))
+		return FIT_LATER;
+	if (shares_key(batch->flight, batch->flight_count, item, same))
+		return batch->kind->folds ? FIT_FOLD : FIT_LATER;
+	if (batch->flight_count && item->week != batch->flight[0]->week)
+		return FIT_LATER;
+	if (batch->flight_count && bytes + item->bytes > BATCH_BYTES_MAX)
+		return FIT_FULL;
+	return FIT_TAKE;
+}
+
 /* Takes the next batch off the queue into `flight`. */
-static void gather(struct batch *batch)
+static void gather_some(struct batch *batch, bool alone_too)
 {
 	struct batch_item *kept = nullptr, **kept_tail = &kept;
-	size_t bytes = 0;
-	while (batch->head && batch->flight_count < batch->rows_limit) {
-		struct batch_item *item = batch->head;
-		batch->head = item->next;
-		if (!batch->head)
-			batch->tail = &batch->head;
-		item->next = nullptr;
-		size_t same;
-		bool shared = shares_key(batch->flight, batch->flight_count, item, &same);
-		if (shared && batch->kind->folds) {
+	size_t bytes = 0, same = 0;
+	batch->was_alone = false;
+	while (batch->head && batch->flight_count < batch->rows_limit && !batch->was_alone) {
+		struct batch_item *item = take_head(batch);
+		enum fit fit = fit_of(batch, item, bytes, alone_too, &same);
+		if (fit == FIT_LATER || fit == FIT_FULL) {
+			*kept_tail = item;
+			kept_tail = &item->next;
+			if (fit == FIT_FULL)
+				break;
+			continue;
+		}
+		batch->waiting--;
+		if (fit == FIT_FOLD) {
 			item->folded = batch->flight[same]->folded;
 			batch->flight[same]->folded = item;
-			batch->waiting--;
 			continue;
-		}
-		bool other_week = batch->flight_count && item->week != batch->flight[0]->week;
-		if (shared || other_week) {
-			*kept_tail = item;
-			kept_tail = &item->next;
-			continue;
-		}
-		if (batch->flight_count && bytes + item->bytes > BATCH_BYTES_MAX) {
-			*kept_tail = item;
-			kept_tail = &item->next;
-			break;
 		}
 		bytes += item->bytes;
-		batch->waiting--;
+		batch->was_alone = rides_alone(batch, item->source);
 		batch->flight[batch->flight_count++] = item;
 	}
 	put_back(batch, kept, kept_tail);
+}
+
+static void gather(struct batch *batch)
+{
+	alone_expire(batch);
+	gather_some(batch, !batch->was_alone);
+	if (batch->flight_count == 0)
+		gather_some(batch, true);
 }
 
 static void unfold(struct batch *batch, struct batch_item *item)
@@ -128,6 +190,8 @@ static void on_answer(void *ctx, enum hf_code code, const PGresult *result,
 	} else if (code == HF_INVALID && count > 1) {
 		halve(batch);
 	} else {
+		if (code == HF_INVALID)
+			alone_add(batch, batch->flight[0]->source);
 		for (size_t i = 0; i < count; i++)
 			fail_all(batch, batch->flight[i], code, err);
 		batch->flight_count = 0;

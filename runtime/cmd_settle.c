@@ -12,6 +12,7 @@
 #include "runtime/id.h"
 #include "runtime/json.h"
 #include "runtime/migrations.h"
+#include "runtime/store.h"
 #include "runtime/value.h"
 
 struct options {
@@ -62,16 +63,22 @@ static enum hf_code place_find(PGconn *conn, const struct options *options, stru
 	struct slice name = {}, visible = {};
 	if (PQntuples(result) == 1) {
 		struct slice doc = slice_of(PQgetvalue(result, 0, 1));
+		int number = atoi(PQgetvalue(result, 0, 0));
+		bool undoing = number >= UNDO_PHASE_FIRST;
 		hf_cleanup(buf) struct buf pointer = {};
-		buf_add_format(&pointer, "/phases/%s", PQgetvalue(result, 0, 0));
+		buf_add_format(&pointer, "/phases/%d", undoing ? undo_phase(number) : number);
 		struct slice phase;
 		if (json_pointer(doc, buf_slice(&pointer), &phase)) {
 			json_member(phase, "name", &name);
+			if (undoing)
+				json_member(phase, "undo", &phase);
 			json_member(phase, "visible_within_ms", &visible);
 		}
+		char *text = name.len > 0 ? json_string_dup(name) : nullptr;
+		if (text)
+			place->phase = hf_format("%s%s", undoing ? "undo:" : "", text);
+		free(text);
 	}
-	if (name.len > 0)
-		place->phase = json_string_dup(name);
 	if (visible.len > 0 && !json_integer(visible, &place->visible_within_ms))
 		place->visible_within_ms = 0;
 	PQclear(result);

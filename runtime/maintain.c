@@ -82,7 +82,7 @@ static enum hf_code look_at(struct maintain *m, const char *incarnation, const c
 		look->beat = beat;
 		look->since_ms = now;
 	}
-	if (now - look->since_ms < m->config->lease_ms)
+	if (!m->leading || now - look->since_ms < m->config->lease_ms)
 		return HF_OK;
 	int64_t dead = 0;
 	const char *const values[] = { incarnation, beat_text };
@@ -93,7 +93,9 @@ static enum hf_code look_at(struct maintain *m, const char *incarnation, const c
 	return HF_OK;
 }
 
-/* After a restart of Postgres nobody is dead before beats had one full interval: a new start time
+/* Who does not lead looks too, so that the dead wait no second lease for the next leader's. What it
+ * saw is as good: declare_dead asks for the same count.
+ * After a restart of Postgres nobody is dead before beats had one full interval: a new start time
  * begins all looks anew. */
 static enum hf_code bury(struct maintain *m, struct hf_err *err)
 {
@@ -158,7 +160,7 @@ static enum hf_code watch_clock(struct maintain *m, struct hf_err *err)
 
 static enum hf_code week_drop(struct maintain *m, const char *week, struct hf_err *err)
 {
-	static const char *const tables[] = { "task", "step", "event", "artifact" };
+	static const char *const tables[] = { "task", "step", "event", "artifact", "intent" };
 	int64_t closed = 0;
 	const char *const values[] = { week };
 	hf_try(ask(m, "SELECT holdfast.close_week($1)", 1, values, &closed, err));
@@ -251,11 +253,9 @@ static enum hf_code round_(struct maintain *m, struct hf_err *err)
 	if (mine && !m->leading)
 		log_info("maintenance leads", nullptr);
 	m->leading = mine;
-	if (!mine) {
-		m->looks_count = 0;
-		return HF_OK;
-	}
 	hf_try(bury(m, err));
+	if (!mine)
+		return HF_OK;
 	hf_try(drain(m, "SELECT holdfast.reclaim(200)", "claims of dead workers freed", err));
 	hf_try(drain(m, "SELECT holdfast.expire_deadlines(200)", "deadlines passed", err));
 	hf_try(

@@ -17,6 +17,12 @@ EMBED(sql_grants){
 EMBED(sql_0001_core){
 #embed "sql/migrations/0001_core.sql" suffix(, 0)
 };
+EMBED(sql_0002_intent){
+#embed "sql/migrations/0002_intent.sql" suffix(, 0)
+};
+EMBED(sql_0003_inputs){
+#embed "sql/migrations/0003_inputs.sql" suffix(, 0)
+};
 EMBED(sql_base){
 #embed "sql/functions/base.sql" suffix(, 0)
 };
@@ -46,6 +52,8 @@ static const struct {
 	const char *name, *sql, *oldest_binary;
 } migrations[] = {
 	{ 1, "0001_core", sql_0001_core, "0.1.0" },
+	{ 2, "0002_intent", sql_0002_intent, "0.1.0" },
+	{ 3, "0003_inputs", sql_0003_inputs, "0.1.0" },
 };
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
@@ -60,9 +68,10 @@ constexpr int LOCK_TRIES_MAX = 15; /* of lock_timeout 2 s each: half a minute fo
 
 enum hf_code pg_connect(const char *dsn, const char *name, PGconn **conn, struct hf_err *err)
 {
-	const char *const names[] = { "connect_timeout", "tcp_user_timeout", "application_name",
-				      "dbname", nullptr };
-	const char *const values[] = { "5", "10000", name, dsn, nullptr };
+	const char *const names[] = { "connect_timeout",  "tcp_user_timeout",
+				      "application_name", "target_session_attrs",
+				      "dbname",           nullptr };
+	const char *const values[] = { "5", "10000", name, "read-write", dsn, nullptr };
 	PGconn *made = PQconnectdbParams(names, values, 1);
 	if (!made || PQstatus(made) != CONNECTION_OK) {
 		enum hf_code code =
@@ -110,7 +119,7 @@ static enum hf_code one_int(PGconn *conn, const char *sql, int *out, struct hf_e
 	return HF_OK;
 }
 
-static const char *const partitioned[] = { "task", "step", "event", "artifact" };
+static const char *const partitioned[] = { "task", "step", "event", "artifact", "intent" };
 
 /* Attaching takes no lock that stops a poll, unlike CREATE … PARTITION OF (rule 15). */
 static enum hf_code week_make(PGconn *conn, int week, struct hf_err *err)

@@ -17,7 +17,7 @@ enum sqlphase_outcome {
 	SQLPHASE_DONE,    /* committed; `state` is the JSON text that the statement returned */
 	SQLPHASE_ADOPTED, /* its recovery point stood already; `state` is msgpack of it */
 	SQLPHASE_LOST,    /* fenced out; nothing was committed */
-	SQLPHASE_RETRY,   /* rolled back for a passing reason (40xxx, 08xxx, 57xxx, 53xxx) */
+	SQLPHASE_RETRY,   /* rolled back for what passes (pgfail.h), again and again */
 	SQLPHASE_REFUSED, /* rolled back: the statement itself is at fault; `text` says how */
 };
 

@@ -2,7 +2,8 @@
  * the loop the store was opened with; `done` is called exactly once, never from inside the call.
  * What arrives while a batch is in flight forms the next batch. A lost answer is resolved here:
  * the same statement is sent again until the store has said what happened, for as long as Postgres
- * is away. The API's operations alone give up, after STORE_GIVE_UP_MS, with HF_BUSY.
+ * is away. The API's operations alone give up, after STORE_GIVE_UP_MS, with HF_BUSY
+ * (nothing happened, nor will) or HF_TIMEOUT (it may have).
  * Slices and strings given are copied; those handed to `done` live until it returns. */
 #pragma once
 
@@ -18,7 +19,7 @@
 struct ev_loop;
 struct store;
 
-constexpr int64_t STORE_GIVE_UP_MS = 2'000; /* accept, poll, cancel: then HF_BUSY */
+constexpr int64_t STORE_GIVE_UP_MS = 2'000; /* accept, poll, cancel: then HF_BUSY or HF_TIMEOUT */
 
 enum store_role { STORE_API, STORE_WORKER };
 
@@ -57,7 +58,10 @@ struct accept_call {
 	struct slice tool_name;
 	struct slice effect_id;
 	struct slice arguments; /* the client's own bytes; the carried effect ID may be absent */
-	struct slice trace;     /* traceparent, or empty */
+	/* What was answered before the call is accepted: a JSON object, or empty. */
+	struct slice inputs;
+	int asks;           /* what the client can be asked: a sum of INPUT_… of input.h */
+	struct slice trace; /* traceparent, or empty */
 	unsigned char fingerprint[FINGERPRINT_BYTES];
 	int key_version;
 	/* A plain call: its API's incarnation and its own number there, from 1. Number 0: a client
@@ -91,8 +95,8 @@ struct task_view {
 };
 
 /* One shared commit for all accepts that arrived meanwhile; equal keys are folded. ACCEPT_NEW is
- * said after that commit is durable (R1.3, V2). HF_BUSY, HF_LIMIT: say executed "no" (the caller
- * may repeat; should the commit have gone through all the same, the repeat finds it). */
+ * said after that commit is durable (R1.3, V2). HF_BUSY, HF_LIMIT: say executed "no"; HF_TIMEOUT:
+ * "maybe" (a repeat finds it, should the commit have gone through). */
 void store_accept(struct store *store, const struct accept_call *call,
 		  void (*done)(void *ctx, enum hf_code code, enum accept_outcome outcome,
 			       const struct task_view *view, const struct hf_err *err),
@@ -161,7 +165,16 @@ void store_leave(struct store *store, const struct uuid *incarnation,
 
 /* --- Worker ----------------------------------------------------------------------------------- */
 
-enum step_kind : unsigned char { STEP_RECOVERY_POINT, STEP_CHECKPOINT, STEP_OUTCOME };
+/* STEP_INTENT comes with a claim alone: "about to send", by an earlier claim of this phase. */
+enum step_kind : unsigned char { STEP_RECOVERY_POINT, STEP_CHECKPOINT, STEP_OUTCOME, STEP_INTENT };
+
+/* The undo step of phase p is a phase of its own, with a number after all others: they run in
+ * reverse, by the same rules, and end at recovery points as well. */
+constexpr int UNDO_PHASE_FIRST = 64, UNDO_PHASE_END = 128;
+static inline int undo_phase(int phase) /* and back */
+{
+	return UNDO_PHASE_END - 1 - phase;
+}
 
 constexpr int32_t STEP_PLACES_PER_PHASE = 65'536;
 constexpr int32_t STEP_PLACE_OUTCOME = INT32_MAX;
@@ -174,6 +187,8 @@ static inline int32_t step_place_checkpoint(int phase, int n)
 {
 	return phase * STEP_PLACES_PER_PHASE + n;
 }
+/* The checkpoint of an http phase that its request was accepted. settle() knows this place. */
+constexpr int STEP_ACCEPTED = STEP_PLACES_PER_PHASE - 3;
 
 struct claimed_step {
 	enum step_kind kind;
@@ -194,6 +209,7 @@ struct claimed_task {
 	int64_t sent_ms;      /* last possible earlier send of this phase; 0: none */
 	int64_t owner;
 	struct slice issuer, subject, tenant, effect_id, trace, arguments;
+	struct slice inputs; /* what was answered before the acceptance, JSON; or empty */
 	int key_version;
 	struct uuid cluster;
 	const struct claimed_step *steps; /* in place order */
@@ -251,11 +267,13 @@ void store_finish(struct store *store, const struct outcome_write *outcome,
 		  void *ctx);
 
 enum release {
-	RELEASE_RETRY,   /* an attempt failed: due after delay_ms, the attempt is spent */
-	RELEASE_AGAIN,   /* to be asked again after delay_ms, no attempt is spent */
-	RELEASE_BACK,    /* given back at once (shutdown, parking); no attempt is spent */
-	RELEASE_CRASH,   /* the tool's process died: crashes + 1, no attempt is spent */
-	RELEASE_UNKNOWN, /* may have happened, nobody can tell: state unknown (V7) */
+	RELEASE_RETRY,      /* an attempt failed: due after delay_ms, the attempt is spent */
+	RELEASE_AGAIN,      /* to be asked again after delay_ms, no attempt is spent */
+	RELEASE_BACK,       /* given back at once (shutdown, parking); no attempt is spent */
+	RELEASE_CRASH,      /* the tool's process died: crashes + 1, no attempt is spent */
+	RELEASE_UNKNOWN,    /* may have happened, nobody can tell: state unknown (V7) */
+	RELEASE_UNVERIFIED, /* accepted downstream, not yet seen: looked for after delay_ms */
+	RELEASE_UNDO,       /* nothing of its phase is left open: its undo steps are next */
 };
 struct release_write {
 	struct task_id id;
@@ -269,6 +287,14 @@ void store_release(struct store *store, const struct release_write *release,
 		   void (*done)(void *ctx, enum hf_code code, enum fence fence,
 				const struct hf_err *err),
 		   void *ctx);
+
+/* "About to send" for a phase that is neither keyed nor readable back, durable before `done`. It
+ * stands until a release says that nothing left, or a person has settled it. */
+void store_intent(struct store *store, const struct task_id *id, const struct uuid *token,
+		  int phase, struct slice name,
+		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
+			       const struct hf_err *err),
+		  void *ctx);
 
 void store_artifact_put(struct store *store, const struct task_id *id, const struct uuid *token,
 			int phase, struct slice name, struct slice media_type, struct slice content,

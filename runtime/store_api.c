@@ -125,6 +125,12 @@ static void accept_build(struct batch_item *const *items, size_t count, struct p
 		pgarray_slice(params, accept_of(items[i])->call.arguments);
 	pgparams_array(params, PG_TEXT);
 	for (size_t i = 0; i < count; i++)
+		pgarray_slice_or_null(params, accept_of(items[i])->call.inputs);
+	pgparams_array(params, PG_INT4);
+	for (size_t i = 0; i < count; i++)
+		pgarray_int4(params, accept_of(items[i])->call.asks);
+	pgparams_array(params, PG_TEXT);
+	for (size_t i = 0; i < count; i++)
 		pgarray_slice_or_null(params, accept_of(items[i])->call.trace);
 	pgparams_array(params, PG_INT4);
 	for (size_t i = 0; i < count; i++)
@@ -220,7 +226,8 @@ static void accept_fail(struct batch_item *item, enum hf_code code, const struct
 }
 
 const struct batch_kind batch_accept = {
-	.sql = "SELECT * FROM holdfast.accept($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+	.sql = "SELECT * FROM holdfast.accept_call($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, "
+	       "$11, $12, $13)",
 	.folds = true,
 	.build = accept_build,
 	.deliver = accept_deliver,
@@ -241,7 +248,8 @@ void store_accept(struct store *store, const struct accept_call *call,
 			       const struct task_view *view, const struct hf_err *err),
 		  void *ctx)
 {
-	size_t bytes = call->effect_id.len + call->arguments.len + call->trace.len;
+	size_t bytes =
+	    call->effect_id.len + call->arguments.len + call->inputs.len + call->trace.len;
 	struct accept_op *op = hf_alloc(sizeof *op + bytes);
 	op->store = store;
 	op->done = done;
@@ -250,10 +258,12 @@ void store_accept(struct store *store, const struct accept_call *call,
 	char *at = op->bytes;
 	op->call.effect_id = keep(&at, call->effect_id);
 	op->call.arguments = keep(&at, call->arguments);
+	op->call.inputs = keep(&at, call->inputs);
 	op->call.trace = keep(&at, call->trace);
 	effect_digest(call->owner, call->tool_name, call->effect_id, op->digest);
 	random_bytes(op->random, sizeof op->random);
 	op->item.bytes = bytes;
+	op->item.source = call->owner;
 	op->item.key = (struct slice){ (const char *)op->digest, sizeof op->digest };
 	store_add(store, BATCH_ACCEPT, &op->item);
 }
@@ -381,6 +391,7 @@ static struct task_op *task_op_new(struct store *store, int64_t owner, const str
 	op->ctx = ctx;
 	op->item.week = task_id_week(id);
 	op->item.bytes = TASK_ID_BYTES;
+	op->item.source = owner;
 	return op;
 }
 

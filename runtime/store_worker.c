@@ -116,6 +116,8 @@ static enum step_kind step_kind_of(struct slice name)
 {
 	if (slice_is(name, "recovery_point"))
 		return STEP_RECOVERY_POINT;
+	if (slice_is(name, "intent"))
+		return STEP_INTENT;
 	return slice_is(name, "checkpoint") ? STEP_CHECKPOINT : STEP_OUTCOME;
 }
 
@@ -147,21 +149,30 @@ enum claim_column {
 	C_STATES,
 };
 
-static struct claimed_step *claimed_steps(const PGresult *result, int row, size_t *count)
+/* What was answered before the acceptance comes among the steps, and is none. */
+static struct claimed_step *claimed_steps(const PGresult *result, int row, size_t *count,
+					  struct slice *inputs)
 {
 	*count = pgrow_array_count(result, row, C_PLACES);
 	struct claimed_step *steps = hf_alloc(*count * sizeof *steps);
 	size_t place_at = 0, kind_at = 0, name_at = 0, state_at = 0;
-	for (size_t i = 0; i < *count; i++) {
+	size_t rows = *count, kept = 0;
+	for (size_t i = 0; i < rows; i++) {
+		struct claimed_step *step = &steps[kept];
 		struct slice place, kind;
 		bool whole = pgrow_array_next(result, row, C_PLACES, &place_at, &place) &&
 			     pgrow_array_next(result, row, C_KINDS, &kind_at, &kind) &&
-			     pgrow_array_next(result, row, C_NAMES, &name_at, &steps[i].name) &&
-			     pgrow_array_next(result, row, C_STATES, &state_at, &steps[i].state);
+			     pgrow_array_next(result, row, C_NAMES, &name_at, &step->name) &&
+			     pgrow_array_next(result, row, C_STATES, &state_at, &step->state);
 		hf_assert(whole);
-		steps[i].place = pgslice_int4(place);
-		steps[i].kind = step_kind_of(kind);
+		step->place = pgslice_int4(place);
+		step->kind = step_kind_of(kind);
+		if (slice_is(kind, "inputs"))
+			*inputs = step->state;
+		else
+			kept++;
 	}
+	*count = kept;
 	return steps;
 }
 
@@ -188,7 +199,8 @@ static struct claimed_step *claimed_task(const PGresult *result, int row, struct
 	task->arguments = pgrow_slice(result, row, C_ARGUMENTS);
 	task->key_version = pgrow_int4(result, row, C_KEY_VERSION);
 	pgrow_uuid(result, row, C_CLUSTER, &task->cluster);
-	struct claimed_step *steps = claimed_steps(result, row, &task->steps_count);
+	task->inputs = (struct slice){};
+	struct claimed_step *steps = claimed_steps(result, row, &task->steps_count, &task->inputs);
 	task->steps = steps;
 	return steps;
 }
@@ -261,6 +273,9 @@ static struct write_op *write_new(struct store *store, const struct task_id *id,
 	op->token = *token;
 	op->ctx = ctx;
 	op->item.key = (struct slice){ (const char *)op->id.bytes, TASK_ID_BYTES };
+	/* A task is its own source; what is behind its time is random. */
+	memcpy(&op->item.source, op->id.bytes + TASK_ID_BYTES - sizeof op->item.source,
+	       sizeof op->item.source);
 	return op;
 }
 
@@ -390,7 +405,7 @@ void store_step(struct store *store, const struct step_write *step,
 			     struct slice adopted_state, const struct hf_err *err),
 		void *ctx)
 {
-	hf_assert(step->kind != STEP_OUTCOME);
+	hf_assert(step->kind == STEP_RECOVERY_POINT || step->kind == STEP_CHECKPOINT);
 	struct write_op *op = write_new(store, &step->id, &step->token, ctx);
 	op->step = *step;
 	op->step_done = done;
@@ -481,8 +496,10 @@ void store_finish(struct store *store, const struct outcome_write *outcome,
 static const char *release_name(enum release how)
 {
 	static const char *const names[] = {
-		[RELEASE_RETRY] = "retry", [RELEASE_AGAIN] = "again",     [RELEASE_BACK] = "back",
-		[RELEASE_CRASH] = "crash", [RELEASE_UNKNOWN] = "unknown",
+		[RELEASE_RETRY] = "retry",     [RELEASE_AGAIN] = "again",
+		[RELEASE_BACK] = "back",       [RELEASE_CRASH] = "crash",
+		[RELEASE_UNKNOWN] = "unknown", [RELEASE_UNVERIFIED] = "unverified",
+		[RELEASE_UNDO] = "undo",
 	};
 	hf_assert((size_t)how < countof(names));
 	return names[how];
@@ -524,23 +541,52 @@ void store_release(struct store *store, const struct release_write *release,
 	store_add(store, BATCH_RELEASE, &op->item);
 }
 
-/* --- artifacts -------------------------------------------------------------------------------- */
+/* --- intents and artifacts
+ * -------------------------------------------------------------------------------- */
 
-struct artifact_op {
-	void (*put_done)(void *ctx, enum hf_code code, enum fence fence, const struct hf_err *err);
-	void (*get_done)(void *ctx, enum hf_code code, struct slice media_type,
-			 struct slice content, const struct hf_err *err);
+struct put_op {
+	void (*done)(void *ctx, enum hf_code code, enum fence fence, const struct hf_err *err);
 	void *ctx;
 };
 
-static void on_artifact_put(void *ctx, enum hf_code code, const PGresult *result,
-			    const struct hf_err *err)
+static void on_put(void *ctx, enum hf_code code, const PGresult *result, const struct hf_err *err)
 {
-	struct artifact_op *op = ctx;
+	struct put_op *op = ctx;
 	enum fence fence = code == HF_OK ? fence_of(pgrow_slice(result, 0, 0)) : FENCE_LOST;
-	op->put_done(op->ctx, code, fence, err);
+	op->done(op->ctx, code, fence, err);
 	free(op);
 }
+
+/* The parameters that every put begins with. */
+static void put_build(struct pgparams *params, const struct task_id *id, const struct uuid *token,
+		      int phase, struct slice name)
+{
+	pgparams_int4(params, task_id_week(id));
+	pgparams_bytea(params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });
+	pgparams_uuid(params, token);
+	pgparams_int4(params, phase);
+	pgparams_text(params, name);
+}
+
+void store_intent(struct store *store, const struct task_id *id, const struct uuid *token,
+		  int phase, struct slice name,
+		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
+			       const struct hf_err *err),
+		  void *ctx)
+{
+	struct put_op *op = hf_alloc(sizeof *op);
+	*op = (struct put_op){ done, ctx };
+	struct pgparams params = {};
+	put_build(&params, id, token, phase, name);
+	db_call(store->lanes[LANE_WRITE], "SELECT holdfast.intent_put($1, $2, $3, $4, $5)", &params,
+		0, on_put, op);
+}
+
+struct artifact_op {
+	void (*done)(void *ctx, enum hf_code code, struct slice media_type, struct slice content,
+		     const struct hf_err *err);
+	void *ctx;
+};
 
 void store_artifact_put(struct store *store, const struct task_id *id, const struct uuid *token,
 			int phase, struct slice name, struct slice media_type, struct slice content,
@@ -548,19 +594,14 @@ void store_artifact_put(struct store *store, const struct task_id *id, const str
 				     const struct hf_err *err),
 			void *ctx)
 {
-	struct artifact_op *op = hf_alloc(sizeof *op);
-	*op = (struct artifact_op){ .put_done = done, .ctx = ctx };
+	struct put_op *op = hf_alloc(sizeof *op);
+	*op = (struct put_op){ done, ctx };
 	struct pgparams params = {};
-	pgparams_int4(&params, task_id_week(id));
-	pgparams_bytea(&params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });
-	pgparams_uuid(&params, token);
-	pgparams_int4(&params, phase);
-	pgparams_text(&params, name);
+	put_build(&params, id, token, phase, name);
 	pgparams_text(&params, media_type);
 	pgparams_bytea(&params, content);
 	db_call(store->lanes[LANE_WRITE],
-		"SELECT holdfast.artifact_put($1, $2, $3, $4, $5, $6, $7)", &params, 0,
-		on_artifact_put, op);
+		"SELECT holdfast.artifact_put($1, $2, $3, $4, $5, $6, $7)", &params, 0, on_put, op);
 }
 
 static void on_artifact_get(void *ctx, enum hf_code code, const PGresult *result,
@@ -574,10 +615,10 @@ static void on_artifact_get(void *ctx, enum hf_code code, const PGresult *result
 		err = &missing;
 	}
 	if (code == HF_OK)
-		op->get_done(op->ctx, code, pgrow_slice(result, 0, 0), pgrow_slice(result, 0, 1),
-			     nullptr);
+		op->done(op->ctx, code, pgrow_slice(result, 0, 0), pgrow_slice(result, 0, 1),
+			 nullptr);
 	else
-		op->get_done(op->ctx, code, none, none, err);
+		op->done(op->ctx, code, none, none, err);
 	free(op);
 }
 
@@ -587,7 +628,7 @@ void store_artifact_get(struct store *store, const struct task_id *id, int phase
 			void *ctx)
 {
 	struct artifact_op *op = hf_alloc(sizeof *op);
-	*op = (struct artifact_op){ .get_done = done, .ctx = ctx };
+	*op = (struct artifact_op){ done, ctx };
 	struct pgparams params = {};
 	pgparams_int4(&params, task_id_week(id));
 	pgparams_bytea(&params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });

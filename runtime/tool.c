@@ -238,7 +238,8 @@ static enum hf_code name_check(struct tool_parse *parse)
 	hf_try(schema_file_check(parse, &has_sql));
 	has_sql = has_sql || tool->data_count > 0;
 	for (size_t i = 0; i < tool->phases_count; i++)
-		has_sql = has_sql || tool->phases[i].type == PHASE_SQL;
+		for (const struct phase_spec *spec = &tool->phases[i]; spec; spec = spec->undo)
+			has_sql = has_sql || spec->type == PHASE_SQL;
 	size_t mark = path_down_text(parse, "name");
 	if (!name_is_plain(tool->name))
 		return tool_bad(parse, "must be of A-Z a-z 0-9 _ . -");
@@ -259,16 +260,16 @@ static enum hf_code name_check(struct tool_parse *parse)
 static enum hf_code tombstone_check(struct tool_parse *parse)
 {
 	const struct tool *tool = parse->tool;
-	for (size_t i = 0; i < tool->phases_count; i++) {
-		if (tool->phases[i].key_ttl_ms <= tool->tombstone_ttl_ms)
-			continue;
-		path_down_text(parse, "tombstone_ttl_ms");
-		return tool_bad(parse,
-				"%" PRId64 " is less than key_ttl_ms %" PRId64 " of phase \"%s\"",
-				tool->tombstone_ttl_ms, tool->phases[i].key_ttl_ms,
-				tool->phases[i].name);
-	}
-	return HF_OK;
+	const struct phase_spec *longest = &tool->phases[0];
+	for (size_t i = 0; i < tool->phases_count; i++)
+		for (const struct phase_spec *spec = &tool->phases[i]; spec; spec = spec->undo)
+			if (spec->key_ttl_ms > longest->key_ttl_ms)
+				longest = spec;
+	if (longest->key_ttl_ms <= tool->tombstone_ttl_ms)
+		return HF_OK;
+	path_down_text(parse, "tombstone_ttl_ms");
+	return tool_bad(parse, "%" PRId64 " is less than key_ttl_ms %" PRId64 " of phase \"%s\"",
+			tool->tombstone_ttl_ms, longest->key_ttl_ms, longest->name);
 }
 
 static enum hf_code doc_read(struct tool_parse *parse, struct slice doc)

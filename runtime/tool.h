@@ -33,8 +33,17 @@ struct request_spec {
 	struct slice body_artifact; /* JSON template that yields an artifact's name, or empty */
 };
 
+/* After a request was accepted: read back until it is seen. `request.method` nullptr: not wanted.
+ */
+struct verify_spec {
+	struct request_spec request; /* may name the phase's own state: the answer that accepted */
+	char *done_when;             /* pointer that exists in the answer once it is seen */
+	int64_t within_ms, every_ms; /* from the acceptance; between two looks */
+	bool go_on; /* not seen in time: the phase is done all the same; else unknown */
+};
+
 struct phase_spec {
-	char *name;
+	char *name; /* "undo:NAME" of an undo step */
 	enum phase_type type;
 	enum effect_class effect;
 	int64_t timeout_ms; /* one attempt; default sql 30 000, http 30 000, program 600 000 */
@@ -60,6 +69,10 @@ struct phase_spec {
 	struct request_spec reconcile;
 	char *done_when;         /* lookup: pointer that exists in the answer when it happened */
 	char *absent_when_empty; /* lookup, nullable: pointer to an array, empty when it did not */
+	struct verify_spec verify;
+	/* Any kind but wait: what a cancel runs once this phase has its recovery point. Nullable.
+	 */
+	struct phase_spec *undo;
 };
 
 /* Rows that `tools apply` loads into a table of the tool's own schema, from a CSV with a header. */

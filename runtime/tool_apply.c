@@ -122,8 +122,9 @@ static bool needs_role(const struct tool_folder *folder, const struct tool *tool
 	if (tool->data_count || tool_folder_find(folder, "schema.sql"))
 		return true;
 	for (size_t i = 0; i < tool->phases_count; i++)
-		if (tool->phases[i].type == PHASE_SQL)
-			return true;
+		for (const struct phase_spec *spec = &tool->phases[i]; spec; spec = spec->undo)
+			if (spec->type == PHASE_SQL)
+				return true;
 	return false;
 }
 
@@ -297,8 +298,9 @@ static enum hf_code statements_check(PGconn *db, const struct tool *tool, struct
 	hf_try(run_format(db, err, "SET LOCAL ROLE holdfast_tool_@", tool->name));
 	hf_try(run_format(db, err, "SET LOCAL search_path TO holdfast_tool_@", tool->name));
 	for (size_t i = 0; i < tool->phases_count; i++)
-		if (tool->phases[i].type == PHASE_SQL)
-			hf_try(statement_check(db, &tool->phases[i], i, err));
+		for (const struct phase_spec *spec = &tool->phases[i]; spec; spec = spec->undo)
+			if (spec->type == PHASE_SQL)
+				hf_try(statement_check(db, spec, i, err));
 	hf_try(run(db, "RESET ROLE", 0, nullptr, nullptr, err));
 	return run(db, "SET LOCAL search_path TO pg_catalog", 0, nullptr, nullptr, err);
 }
@@ -353,10 +355,20 @@ static enum hf_code file_insert(PGconn *db, const char *id, const struct tool_fi
 	return went_well(result) ? HF_OK : pg_fail(db, result, HF_DB, file->path, nullptr, err);
 }
 
+/* The numbers of the phases that a cancel undoes, as an array literal. */
+static void undos_text(const struct tool *tool, struct buf *out)
+{
+	buf_add_byte(out, '{');
+	for (size_t i = 0; i < tool->phases_count; i++)
+		if (tool->phases[i].undo)
+			buf_add_format(out, out->len > 1 ? ",%zu" : "%zu", i);
+	buf_add_byte(out, '}');
+}
+
 static enum hf_code rows_insert(PGconn *db, const struct tool_folder *folder,
 				const struct tool *tool, int32_t *id, struct hf_err *err)
 {
-	enum { NUMBERS = 6, VALUES = 3 + NUMBERS };
+	enum { NUMBERS = 6, UNDOS = 3 + NUMBERS, VALUES };
 	const int64_t numbers[NUMBERS] = { tool->result_ttl_ms, tool->tombstone_ttl_ms,
 					   tool->deadline_ms,   (int64_t)tool->phases_count,
 					   tool->crash_limit,   tool->park_ttl_ms };
@@ -366,13 +378,16 @@ static enum hf_code rows_insert(PGconn *db, const struct tool_folder *folder,
 		snprintf(texts[i], sizeof texts[i], "%" PRId64, numbers[i]);
 		values[3 + i] = texts[i];
 	}
+	hf_cleanup(buf) struct buf undos = {};
+	undos_text(tool, &undos);
+	values[UNDOS] = undos.data;
 	hf_try(run(db, "UPDATE holdfast.tool SET current = false WHERE name = $1 AND current", 1,
 		   values, nullptr, err));
 	hf_cleanup(result) PGresult *row = nullptr;
 	hf_try(run(db,
 		   "INSERT INTO holdfast.tool (name, version, doc, result_ttl_ms,"
-		   " tombstone_ttl_ms, deadline_ms, phases, crash_limit, park_ttl_ms)"
-		   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING tool",
+		   " tombstone_ttl_ms, deadline_ms, phases, crash_limit, park_ttl_ms, undos)"
+		   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING tool",
 		   VALUES, values, &row, err));
 	for (size_t i = 0; i < folder->count; i++)
 		hf_try(file_insert(db, PQgetvalue(row, 0, 0), &folder->files[i], err));

@@ -69,7 +69,7 @@ static enum hf_code state_check(struct references *refs, struct slice whole, str
 	if (at == tool->phases_count)
 		return tool_bad(refs->parse, "%.*s: there is no phase \"%s\"", (int)whole.len,
 				whole.data, token.data);
-	if (at >= refs->phase)
+	if (at >= refs->phase && !(at == refs->phase && refs->parse->own_state))
 		return tool_bad(refs->parse, "%.*s: phase \"%s\" is not before this one",
 				(int)whole.len, whole.data, token.data);
 	return HF_OK;

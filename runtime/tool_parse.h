@@ -16,6 +16,7 @@ struct tool_parse {
 	const struct tool_files *files; /* nullable */
 	struct tool *tool;              /* being made */
 	struct buf path;                /* JSON pointer of what is being read */
+	bool own_state;                 /* templates may name the state of their own phase */
 	bool failed;                    /* the error text is complete */
 	struct hf_err *err;
 };
@@ -68,9 +69,42 @@ size_t array_count(struct slice array);
 enum hf_code file_read(struct tool_parse *parse, const char *path, struct slice *content,
 		       bool *executable);
 
-/* tool_phase.c */
+/* tool_phase.c. The members of every kind but wait, with which its table begins. */
+enum {
+	PHASE_NAME,
+	PHASE_KIND,
+	PHASE_EFFECT,
+	PHASE_TIMEOUT,
+	PHASE_ATTEMPTS,
+	PHASE_BACKOFF_FIRST,
+	PHASE_BACKOFF_MAX,
+	PHASE_UNDO,
+	PHASE_MEMBERS
+};
+constexpr int64_t PHASE_ATTEMPTS_MAX = 1'000;
+#define PHASE_MEMBER_TABLE                                                                      \
+	[PHASE_NAME] = { "name", MEMBER_STRING, false, 1, 64 },                                 \
+	[PHASE_KIND] = { "kind", MEMBER_STRING, true, 0, 0 },                                   \
+	[PHASE_EFFECT] = { "effect", MEMBER_STRING, false, 0, 0 },                              \
+	[PHASE_TIMEOUT] = { "timeout_ms", MEMBER_INTEGER, false, 1, TOOL_TIME_MS_MAX },         \
+	[PHASE_ATTEMPTS] = { "attempts", MEMBER_INTEGER, false, 1, PHASE_ATTEMPTS_MAX },        \
+	[PHASE_BACKOFF_FIRST] = { "backoff_first_ms", MEMBER_INTEGER, false, 1,                 \
+				  TOOL_TIME_MS_MAX },                                           \
+	[PHASE_BACKOFF_MAX] = { "backoff_max_ms", MEMBER_INTEGER, false, 1, TOOL_TIME_MS_MAX }, \
+	[PHASE_UNDO] = { "undo", MEMBER_OBJECT, false, 0, 0 }
+
 enum hf_code phases_read(struct tool_parse *parse, struct slice phases);
 void phase_deinit(struct phase_spec *phase);
+enum hf_code phase_common_read(struct tool_parse *parse, const struct slice *values,
+			       int64_t timeout_ms, struct phase_spec *phase);
+/* A member that one effect class needs and no other may have. */
+enum hf_code phase_class_check(struct tool_parse *parse, const struct phase_spec *phase,
+			       enum effect_class effect, const char *name, struct slice value);
+
+/* tool_http.c */
+enum hf_code phase_http_read(struct tool_parse *parse, struct slice object, size_t number,
+			     struct phase_spec *phase);
+void request_spec_deinit(struct request_spec *request);
 
 /* tool_check.c: templates lead somewhere. The scope of phase p is the states before it; phase
  * `tool->phases_count` is the result, which sees all. `value`: a JSON template. */

@@ -12,32 +12,12 @@
 #include "runtime/tool_parse.h"
 
 constexpr int64_t SQL_TIMEOUT_MS = 30'000;
-constexpr int64_t HTTP_TIMEOUT_MS = 30'000;
 constexpr int64_t PROGRAM_TIMEOUT_MS = 600'000;
-constexpr int64_t ATTEMPTS = 5, ATTEMPTS_MAX = 1'000;
+constexpr int64_t ATTEMPTS = 5;
 constexpr int64_t BACKOFF_FIRST_MS = 500;
 constexpr int64_t BACKOFF_MAX_MS = 60'000;
 constexpr int64_t SQL_FILE_BYTES_MAX = 1 << 20;
 constexpr int64_t ARGUMENT_BYTES_MAX = 4'096, ARGUMENTS_MAX = 64;
-constexpr int64_t URL_BYTES_MAX = 4'096;
-
-/* Every table of members begins with these, in this order. */
-enum { NAME, KIND, EFFECT, TIMEOUT, ATTEMPT_COUNT, BACKOFF_FIRST, BACKOFF_MAX, COMMON_COUNT };
-#define COMMON_MEMBERS                                                                        \
-	[NAME] = { "name", MEMBER_STRING, true, 1, 64 },                                      \
-	[KIND] = { "kind", MEMBER_STRING, true, 0, 0 },                                       \
-	[EFFECT] = { "effect", MEMBER_STRING, false, 0, 0 },                                  \
-	[TIMEOUT] = { "timeout_ms", MEMBER_INTEGER, false, 1, TOOL_TIME_MS_MAX },             \
-	[ATTEMPT_COUNT] = { "attempts", MEMBER_INTEGER, false, 1, ATTEMPTS_MAX },             \
-	[BACKOFF_FIRST] = { "backoff_first_ms", MEMBER_INTEGER, false, 1, TOOL_TIME_MS_MAX }, \
-	[BACKOFF_MAX] = { "backoff_max_ms", MEMBER_INTEGER, false, 1, TOOL_TIME_MS_MAX }
-
-static void request_deinit(struct request_spec *request)
-{
-	free(request->method);
-	free((void *)(uintptr_t)request->url.data); /* ours: unescaped */
-	*request = (struct request_spec){};
-}
 
 static void texts_free(char **texts)
 {
@@ -53,11 +33,16 @@ void phase_deinit(struct phase_spec *phase)
 	free(phase->sql);
 	texts_free(phase->command);
 	texts_free(phase->env);
-	request_deinit(&phase->request);
-	request_deinit(&phase->reconcile);
+	request_spec_deinit(&phase->request);
+	request_spec_deinit(&phase->reconcile);
 	free(phase->key_header);
 	free(phase->done_when);
 	free(phase->absent_when_empty);
+	request_spec_deinit(&phase->verify.request);
+	free(phase->verify.done_when);
+	if (phase->undo)
+		phase_deinit(phase->undo);
+	free(phase->undo);
 	*phase = (struct phase_spec){};
 }
 
@@ -68,26 +53,23 @@ static enum hf_code effect_read(struct tool_parse *parse, struct slice value,
 {
 	static const char *const need[] = {
 		[PHASE_SQL] = "local or pure",
-		[PHASE_HTTP] = "pure, keyed or lookup",
-		[PHASE_PROGRAM] = "pure or keyed",
+		[PHASE_HTTP] = "pure, keyed, lookup or unsafe",
+		[PHASE_PROGRAM] = "pure, keyed or unsafe",
 		[PHASE_WAIT] = "local",
 	};
 	static const unsigned allowed[] = {
 		[PHASE_SQL] = 1U << EFFECT_LOCAL | 1U << EFFECT_PURE,
-		[PHASE_HTTP] = 1U << EFFECT_PURE | 1U << EFFECT_KEYED | 1U << EFFECT_LOOKUP,
-		[PHASE_PROGRAM] = 1U << EFFECT_PURE | 1U << EFFECT_KEYED,
+		[PHASE_HTTP] = 1U << EFFECT_PURE | 1U << EFFECT_KEYED | 1U << EFFECT_LOOKUP |
+			       1U << EFFECT_UNSAFE,
+		[PHASE_PROGRAM] = 1U << EFFECT_PURE | 1U << EFFECT_KEYED | 1U << EFFECT_UNSAFE,
 		[PHASE_WAIT] = 1U << EFFECT_LOCAL,
 	};
-	if (!value.len && (phase->type == PHASE_SQL || phase->type == PHASE_WAIT)) {
-		phase->effect = EFFECT_LOCAL;
+	if (!value.len) {
+		bool here = phase->type == PHASE_SQL || phase->type == PHASE_WAIT;
+		phase->effect = here ? EFFECT_LOCAL : EFFECT_UNSAFE;
 		return HF_OK;
 	}
 	path_down_text(parse, "effect");
-	if (!value.len)
-		return tool_bad(parse,
-				"is missing, which means unsafe, and unsafe phases can't run yet: "
-				"declare %s",
-				need[phase->type]);
 	int found = EFFECT_LOCAL;
 	while (found <= EFFECT_UNSAFE &&
 	       !json_string_is(value, effect_class_name((enum effect_class)found)))
@@ -95,37 +77,33 @@ static enum hf_code effect_read(struct tool_parse *parse, struct slice value,
 	if (found > EFFECT_UNSAFE)
 		return tool_bad(parse, "no such effect class: declare %s", need[phase->type]);
 	phase->effect = (enum effect_class)found;
-	if (phase->effect == EFFECT_UNSAFE)
-		return tool_bad(parse, "unsafe phases can't run yet: declare %s",
-				need[phase->type]);
 	if (!(allowed[phase->type] & 1U << phase->effect))
 		return tool_bad(parse, "a phase of kind %s is %s", phase_type_name(phase->type),
 				need[phase->type]);
 	return HF_OK;
 }
 
-static enum hf_code common_read(struct tool_parse *parse, const struct slice *values,
-				int64_t timeout_ms, struct phase_spec *phase)
+enum hf_code phase_common_read(struct tool_parse *parse, const struct slice *values,
+			       int64_t timeout_ms, struct phase_spec *phase)
 {
 	size_t mark = parse->path.len;
-	hf_try(effect_read(parse, values[EFFECT], phase));
+	hf_try(effect_read(parse, values[PHASE_EFFECT], phase));
 	path_up(parse, mark);
-	phase->timeout_ms = member_integer(values[TIMEOUT], timeout_ms);
-	phase->attempts = (int)member_integer(values[ATTEMPT_COUNT], ATTEMPTS);
-	phase->backoff_first_ms = member_integer(values[BACKOFF_FIRST], BACKOFF_FIRST_MS);
-	phase->backoff_max_ms = member_integer(values[BACKOFF_MAX], BACKOFF_MAX_MS);
+	phase->timeout_ms = member_integer(values[PHASE_TIMEOUT], timeout_ms);
+	phase->attempts = (int)member_integer(values[PHASE_ATTEMPTS], ATTEMPTS);
+	phase->backoff_first_ms = member_integer(values[PHASE_BACKOFF_FIRST], BACKOFF_FIRST_MS);
+	phase->backoff_max_ms = member_integer(values[PHASE_BACKOFF_MAX], BACKOFF_MAX_MS);
 	if (phase->backoff_first_ms <= phase->backoff_max_ms)
 		return HF_OK;
-	path_down_text(parse, values[BACKOFF_FIRST].len ? "backoff_first_ms" : "backoff_max_ms");
+	path_down_text(parse,
+		       values[PHASE_BACKOFF_FIRST].len ? "backoff_first_ms" : "backoff_max_ms");
 	return tool_bad(parse,
 			"backoff_first_ms (%" PRId64 ") is over backoff_max_ms (%" PRId64 ")",
 			phase->backoff_first_ms, phase->backoff_max_ms);
 }
 
-/* A member that one effect class needs and no other may have. */
-static enum hf_code class_member_check(struct tool_parse *parse, const struct phase_spec *phase,
-				       enum effect_class effect, const char *name,
-				       struct slice value)
+enum hf_code phase_class_check(struct tool_parse *parse, const struct phase_spec *phase,
+			       enum effect_class effect, const char *name, struct slice value)
 {
 	if ((phase->effect == effect) == (value.len > 0))
 		return HF_OK;
@@ -141,14 +119,14 @@ static enum hf_code class_member_check(struct tool_parse *parse, const struct ph
 static enum hf_code sql_read(struct tool_parse *parse, struct slice object,
 			     struct phase_spec *phase)
 {
-	enum { SQL_FILE = COMMON_COUNT, COUNT };
+	enum { SQL_FILE = PHASE_MEMBERS, COUNT };
 	static const struct member members[COUNT] = {
-		COMMON_MEMBERS,
+		PHASE_MEMBER_TABLE,
 		[SQL_FILE] = { "file", MEMBER_STRING, true, 1, 255 },
 	};
 	struct slice values[COUNT], content;
 	hf_try(members_read(parse, object, members, COUNT, values));
-	hf_try(common_read(parse, values, SQL_TIMEOUT_MS, phase));
+	hf_try(phase_common_read(parse, values, SQL_TIMEOUT_MS, phase));
 	size_t mark = path_down_text(parse, "file");
 	phase->file = member_text(values[SQL_FILE]);
 	bool executable;
@@ -222,9 +200,9 @@ static enum hf_code env_check(struct tool_parse *parse, char *const *names)
 static enum hf_code program_read(struct tool_parse *parse, struct slice object,
 				 struct phase_spec *phase)
 {
-	enum { COMMAND = COMMON_COUNT, ENV, MODE, KEY_TTL, COUNT };
+	enum { COMMAND = PHASE_MEMBERS, ENV, MODE, KEY_TTL, COUNT };
 	static const struct member members[COUNT] = {
-		COMMON_MEMBERS,
+		PHASE_MEMBER_TABLE,
 		[COMMAND] = { "command", MEMBER_ARRAY, true, 1, ARGUMENTS_MAX },
 		[ENV] = { "env", MEMBER_ARRAY, false, 0, ARGUMENTS_MAX },
 		[MODE] = { "mode", MEMBER_STRING, false, 0, 0 },
@@ -232,8 +210,8 @@ static enum hf_code program_read(struct tool_parse *parse, struct slice object,
 	};
 	struct slice values[COUNT];
 	hf_try(members_read(parse, object, members, COUNT, values));
-	hf_try(common_read(parse, values, PROGRAM_TIMEOUT_MS, phase));
-	hf_try(class_member_check(parse, phase, EFFECT_KEYED, "key_ttl_ms", values[KEY_TTL]));
+	hf_try(phase_common_read(parse, values, PROGRAM_TIMEOUT_MS, phase));
+	hf_try(phase_class_check(parse, phase, EFFECT_KEYED, "key_ttl_ms", values[KEY_TTL]));
 	phase->key_ttl_ms = member_integer(values[KEY_TTL], 0);
 	size_t mark = path_down_text(parse, "mode");
 	phase->plain = values[MODE].len && json_string_is(values[MODE], "plain");
@@ -252,208 +230,6 @@ static enum hf_code program_read(struct tool_parse *parse, struct slice object,
 		hf_try(env_check(parse, phase->env));
 		path_up(parse, mark);
 	}
-	return HF_OK;
-}
-
-/* --- http ------------------------------------------------------------------------------------- */
-
-/* What the runtime sets itself, and "$from", which would make a template of the whole object. */
-static bool header_is_ours(const char *name)
-{
-	static const char *const ours[] = { "host",       "content-length", "transfer-encoding",
-					    "connection", "expect",         "te",
-					    "upgrade",    "$from" };
-	for (size_t i = 0; i < countof(ours); i++)
-		if (strcasecmp(name, ours[i]) == 0)
-			return true;
-	return false;
-}
-
-static bool header_stood_before(struct slice headers, size_t index, const char *name)
-{
-	struct slice raw, value;
-	for (size_t at = 0, i = 0; i < index && json_object_next(headers, &at, &raw, &value); i++) {
-		char *other = json_string_dup(raw);
-		bool same = strcasecmp(other, name) == 0;
-		free(other);
-		if (same)
-			return true;
-	}
-	return false;
-}
-
-static enum hf_code header_check(struct tool_parse *parse, struct slice headers, size_t index,
-				 const char *name, const char *key_header)
-{
-	if (!name_is_token(name))
-		return tool_bad(parse, "is no header name");
-	if (header_is_ours(name))
-		return tool_bad(parse, "is set by the runtime");
-	if (key_header && strcasecmp(name, key_header) == 0)
-		return tool_bad(parse, "is the key_header, which carries the derived key");
-	if (header_stood_before(headers, index, name))
-		return tool_bad(parse, "stands twice");
-	return HF_OK;
-}
-
-static enum hf_code headers_check(struct tool_parse *parse, struct slice headers,
-				  const char *key_header, size_t phase)
-{
-	size_t mark = path_down_text(parse, "headers"), at = 0, i = 0;
-	struct slice raw, value;
-	for (; json_object_next(headers, &at, &raw, &value); i++) {
-		char *name = json_string_dup(raw);
-		size_t inner = path_down_text(parse, name);
-		enum hf_code code = header_check(parse, headers, i, name, key_header);
-		free(name);
-		hf_try(code);
-		if (json_type_of(value) != JSON_STRING)
-			return tool_bad(parse, "must be a string");
-		hf_try(references_check(parse, value, phase));
-		path_up(parse, inner);
-	}
-	path_up(parse, mark);
-	return HF_OK;
-}
-
-static enum hf_code body_check(struct tool_parse *parse, const struct request_spec *request,
-			       size_t phase)
-{
-	size_t mark = parse->path.len;
-	bool bodiless = strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
-	if (request->json.len) {
-		path_down_text(parse, "json");
-		if (bodiless)
-			return tool_bad(parse, "%s has no body", request->method);
-		if (request->body_artifact.len)
-			return tool_bad(parse,
-					"stands beside body_artifact: a request has one body");
-		hf_try(references_check(parse, request->json, phase));
-		path_up(parse, mark);
-	}
-	if (request->body_artifact.len) {
-		path_down_text(parse, "body_artifact");
-		struct slice from;
-		if (bodiless)
-			return tool_bad(parse, "%s has no body", request->method);
-		if (json_type_of(request->body_artifact) != JSON_STRING &&
-		    !json_member(request->body_artifact, "$from", &from))
-			return tool_bad(parse, "must be a string or {\"$from\": …}");
-		hf_try(references_check(parse, request->body_artifact, phase));
-		path_up(parse, mark);
-	}
-	return HF_OK;
-}
-
-static bool word_is_among(const char *word, const char *const *words)
-{
-	for (; *words; words++)
-		if (strcmp(word, *words) == 0)
-			return true;
-	return false;
-}
-
-static enum hf_code request_read(struct tool_parse *parse, struct slice object,
-				 const char *const *methods, const char *key_header, size_t phase,
-				 struct request_spec *request)
-{
-	enum { METHOD, URL, HEADERS, JSON, ARTIFACT, COUNT };
-	static const struct member members[COUNT] = {
-		[METHOD] = { "method", MEMBER_STRING, true, 1, 16 },
-		[URL] = { "url", MEMBER_STRING, true, 1, URL_BYTES_MAX },
-		[HEADERS] = { "headers", MEMBER_OBJECT, false, 0, 0 },
-		[JSON] = { "json", MEMBER_ANY, false, 0, 0 },
-		[ARTIFACT] = { "body_artifact", MEMBER_ANY, false, 0, 0 },
-	};
-	struct slice values[COUNT];
-	size_t mark = path_down_text(parse, "request");
-	hf_try(members_read(parse, object, members, COUNT, values));
-	request->method = member_text(values[METHOD]);
-	char *url = member_text(values[URL]);
-	request->url = slice_of(url);
-	request->headers = values[HEADERS];
-	request->json = values[JSON];
-	request->body_artifact = values[ARTIFACT];
-	size_t inner = path_down_text(parse, "method");
-	if (!word_is_among(request->method, methods))
-		return tool_bad(parse, "\"%s\" is none of %s", request->method,
-				methods[2] ? "GET, HEAD, POST, PUT, PATCH, DELETE" : "GET, POST");
-	path_up(parse, inner);
-	path_down_text(parse, "url");
-	hf_try(url_check(parse, url));
-	hf_try(references_check(parse, values[URL], phase));
-	path_up(parse, inner);
-	if (values[HEADERS].len)
-		hf_try(headers_check(parse, values[HEADERS], key_header, phase));
-	hf_try(body_check(parse, request, phase));
-	path_up(parse, mark);
-	return HF_OK;
-}
-
-static enum hf_code reconcile_read(struct tool_parse *parse, struct slice object, size_t number,
-				   struct phase_spec *phase)
-{
-	enum { REQUEST, DONE_WHEN, ABSENT, COUNT };
-	static const struct member members[COUNT] = {
-		[REQUEST] = { "request", MEMBER_OBJECT, true, 0, 0 },
-		[DONE_WHEN] = { "done_when", MEMBER_STRING, true, 1, 255 },
-		[ABSENT] = { "absent_when_empty", MEMBER_STRING, false, 1, 255 },
-	};
-	static const char *const methods[] = { "GET", "POST", nullptr }; /* it only looks */
-	struct slice values[COUNT];
-	size_t mark = path_down_text(parse, "reconcile");
-	hf_try(members_read(parse, object, members, COUNT, values));
-	hf_try(request_read(parse, values[REQUEST], methods, nullptr, number, &phase->reconcile));
-	phase->done_when = member_text(values[DONE_WHEN]);
-	phase->absent_when_empty = member_text(values[ABSENT]);
-	size_t inner = path_down_text(parse, "done_when");
-	hf_try(pointer_check(parse, phase->done_when));
-	path_up(parse, inner);
-	if (phase->absent_when_empty) {
-		path_down_text(parse, "absent_when_empty");
-		hf_try(pointer_check(parse, phase->absent_when_empty));
-	}
-	path_up(parse, mark);
-	return HF_OK;
-}
-
-static enum hf_code http_read(struct tool_parse *parse, struct slice object, size_t number,
-			      struct phase_spec *phase)
-{
-	enum { REQUEST = COMMON_COUNT, KEY_HEADER, KEY_TTL, VISIBLE, RECONCILE, COUNT };
-	static const struct member members[COUNT] = {
-		COMMON_MEMBERS,
-		[REQUEST] = { "request", MEMBER_OBJECT, true, 0, 0 },
-		[KEY_HEADER] = { "key_header", MEMBER_STRING, false, 1, 64 },
-		[KEY_TTL] = { "key_ttl_ms", MEMBER_INTEGER, false, 1, TOOL_TIME_MS_MAX },
-		[VISIBLE] = { "visible_within_ms", MEMBER_INTEGER, false, 0, TOOL_TIME_MS_MAX },
-		[RECONCILE] = { "reconcile", MEMBER_OBJECT, false, 0, 0 },
-	};
-	static const enum effect_class owner[COUNT] = {
-		[KEY_HEADER] = EFFECT_KEYED,
-		[KEY_TTL] = EFFECT_KEYED,
-		[VISIBLE] = EFFECT_LOOKUP,
-		[RECONCILE] = EFFECT_LOOKUP,
-	};
-	static const char *const methods[] = { "GET",   "HEAD",   "POST", "PUT",
-					       "PATCH", "DELETE", nullptr };
-	struct slice values[COUNT];
-	hf_try(members_read(parse, object, members, COUNT, values));
-	hf_try(common_read(parse, values, HTTP_TIMEOUT_MS, phase));
-	for (int i = KEY_HEADER; i < COUNT; i++)
-		hf_try(class_member_check(parse, phase, owner[i], members[i].name, values[i]));
-	phase->key_header = member_text(values[KEY_HEADER]);
-	phase->key_ttl_ms = member_integer(values[KEY_TTL], 0);
-	phase->visible_within_ms = member_integer(values[VISIBLE], 0);
-	if (phase->key_header &&
-	    (!name_is_token(phase->key_header) || header_is_ours(phase->key_header))) {
-		path_down_text(parse, "key_header");
-		return tool_bad(parse, "\"%s\" can't carry a key", phase->key_header);
-	}
-	hf_try(request_read(parse, values[REQUEST], methods, phase->key_header, number,
-			    &phase->request));
-	if (values[RECONCILE].len)
-		hf_try(reconcile_read(parse, values[RECONCILE], number, phase));
 	return HF_OK;
 }
 
@@ -561,6 +337,48 @@ static enum hf_code names_read(struct tool_parse *parse, struct slice phases)
 	return HF_OK;
 }
 
+static enum hf_code body_read(struct tool_parse *parse, struct slice object, size_t number,
+			      struct phase_spec *phase)
+{
+	switch (phase->type) {
+	case PHASE_SQL:
+		return sql_read(parse, object, phase);
+	case PHASE_HTTP:
+		return phase_http_read(parse, object, number, phase);
+	case PHASE_PROGRAM:
+		return program_read(parse, object, phase);
+	case PHASE_WAIT:
+		return wait_read(parse, object, number, phase);
+	}
+	hf_assert(false);
+	return HF_INVALID;
+}
+
+/* An undo step is a phase without a name of its own, and sees the state of what it undoes. */
+static enum hf_code undo_read(struct tool_parse *parse, struct slice object, size_t number,
+			      struct phase_spec *phase)
+{
+	struct slice value;
+	size_t mark = path_down_text(parse, "undo");
+	static const char *const never[] = { "name", "undo", "verify" };
+	for (size_t i = 0; i < countof(never); i++) {
+		if (!json_member(object, never[i], &value))
+			continue;
+		path_down_text(parse, never[i]);
+		return tool_bad(parse, "an undo step has none");
+	}
+	phase->undo = hf_alloc(sizeof *phase->undo);
+	phase->undo->name = hf_format("undo:%s", phase->name);
+	hf_try(kind_read(parse, object, phase->undo));
+	if (phase->undo->type == PHASE_WAIT)
+		return tool_bad(parse, "waiting undoes nothing");
+	parse->own_state = true;
+	hf_try(body_read(parse, object, number, phase->undo));
+	parse->own_state = false;
+	path_up(parse, mark);
+	return HF_OK;
+}
+
 enum hf_code phases_read(struct tool_parse *parse, struct slice phases)
 {
 	struct tool *tool = parse->tool;
@@ -569,25 +387,13 @@ enum hf_code phases_read(struct tool_parse *parse, struct slice phases)
 	tool->phases = hf_alloc(count * sizeof *tool->phases);
 	tool->phases_count = count;
 	hf_try(names_read(parse, phases));
-	struct slice object;
+	struct slice object, undo;
 	for (size_t at = 0, i = 0; json_array_next(phases, &at, &object); i++) {
-		struct phase_spec *phase = &tool->phases[i];
 		size_t inner = path_down_index(parse, i);
-		hf_try(kind_read(parse, object, phase));
-		switch (phase->type) {
-		case PHASE_SQL:
-			hf_try(sql_read(parse, object, phase));
-			break;
-		case PHASE_HTTP:
-			hf_try(http_read(parse, object, i, phase));
-			break;
-		case PHASE_PROGRAM:
-			hf_try(program_read(parse, object, phase));
-			break;
-		case PHASE_WAIT:
-			hf_try(wait_read(parse, object, i, phase));
-			break;
-		}
+		hf_try(kind_read(parse, object, &tool->phases[i]));
+		hf_try(body_read(parse, object, i, &tool->phases[i]));
+		if (json_member(object, "undo", &undo))
+			hf_try(undo_read(parse, undo, i, &tool->phases[i]));
 		path_up(parse, inner);
 	}
 	path_up(parse, mark);

@@ -23,6 +23,7 @@ enum phase_outcome {
 	PHASE_TOOL_ERROR, /* the tool says no: completed with isError, `text` for the model */
 	PHASE_FAILED,     /* cannot go on: failed */
 	PHASE_UNKNOWN,    /* may have happened, nobody can tell */
+	PHASE_UNVERIFIED, /* accepted downstream, not yet seen; look again after delay_ms */
 	PHASE_CANCELLED,  /* stopped because phase_kind.cancel was called; nothing is in flight */
 	PHASE_LOST,       /* the fence said no: forget the run */
 };
@@ -85,6 +86,12 @@ void run_checkpoint(struct run *run, struct slice name, struct slice value_msgpa
 		    void (*done)(void *ctx, bool ok), void *ctx);
 /* The value of a checkpoint of this phase, from this or an earlier attempt; false: none. */
 bool run_recall(struct run *run, struct slice name, struct slice *value_msgpack);
+/* The checkpoint of an http phase that its request was accepted, with the answer, which is then in
+ * scope as the state of the phase itself. */
+void run_accept(struct run *run, struct slice state_json, void (*done)(void *ctx, bool ok),
+		void *ctx);
+/* In this or an earlier attempt: how long ago, and the answer (msgpack). False: it was not. */
+bool run_accepted(const struct run *run, int64_t *age_ms, struct slice *state_msgpack);
 void run_artifact_put(struct run *run, struct slice name, struct slice media_type,
 		      struct slice content, void (*done)(void *ctx, bool ok), void *ctx);
 /* HF_MISSING through `found` false. */

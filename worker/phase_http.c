@@ -1,24 +1,29 @@
 /*
  * The phase kind http: one request to a system downstream, by its effect class.
  *
- *   start ──┬──────────────────────────► preparing* ──► sending* ──► reported
- *           └─► asking* (lookup, unless ─┬─► preparing     │
- *               provably the first)      └─► reported      └─ cancelled: waits for the answer
+ *   start ──┬──────────────────────────► preparing* ──► sending* ──┬───────────────► reported
+ *           └─► asking* (lookup, unless ─┬─► preparing     │       └─► accepting* ─┐ (verify)
+ *               provably the first)      └─► reported      │   looking* ◄──────────┴─► start
+ *                                                          │      └─► reported: seen, unverified
+ *                                                          └─ cancelled: waits for the answer
  *                                                             for up to the grace, then breaks off
- *   * suspended: the artifact, the answer or the grace timer resumes it.
+ *   * suspended: the artifact, the answer, the store or the grace timer resumes it.
  *
  * What comes back, and what becomes of it:
  *
- *   answer                        pure     keyed                    lookup
- *   not sent                      retry    retry                    retry
- *   host or address not allowed   failed   failed                   failed
- *   sent, no answer; 5xx, 408     retry    retry, same key, in the  retry: read back first
- *                                          key's window; else
+ *   answer                        pure     keyed                    lookup             unsafe
+ *   not sent                      retry    retry                    retry              retry
+ *   host or address not allowed   failed   failed                   failed             failed
+ *   sent, no answer; 5xx, 408     retry    retry, same key, in the  retry: read back   unknown
+ *                                          key's window; else       first
  *                                          unknown
- *   409                           failed   again (in progress)      failed
- *   425, 429                      retry    retry                    retry
- *   2xx                           done     done                     done
- *   3xx, other 4xx                failed   failed                   failed
+ *   409                           failed   again (in progress)      failed             failed
+ *   425, 429                      retry    retry                    retry              retry
+ *   2xx                           done     done                     done               done
+ *   3xx, other 4xx                failed   failed                   failed             failed
+ *
+ * A phase that verifies keeps the 2xx in a checkpoint and is done once a look has seen the effect;
+ * until then it is unverified, and is never sent again.
  *
  * Retry-After is kept, up to an hour, with every retry and 409, and said in the task's message. A
  * repeat for which its host's budget has nothing left waits and spends no attempt.
@@ -51,7 +56,6 @@ constexpr size_t STATE_TEXT_LEN_MAX = 64 << 10; /* of {"text": …} */
 constexpr int64_t AGAIN_MS = 1'000;             /* after a 409 without Retry-After */
 constexpr int64_t AGAIN_SPREAD_MS = 500;        /* chance on top, so that waiters drift apart */
 constexpr int64_t UNGUARDED_MS = 5'000;         /* for an operator to mend the settings */
-constexpr int64_t KEY_MARGIN_PERCENT = 5;       /* of the key's window, kept unused */
 
 struct http_phase {
 	struct run *run;
@@ -62,6 +66,7 @@ struct http_phase {
 	size_t headers_count;
 	bool has_body;
 	bool asking;      /* reading back, not the request itself */
+	bool accepted;    /* a 2xx came that is to be verified; what is asked is whether it shows */
 	bool early;       /* asked at a time when "absent" proves nothing */
 	int64_t early_ms; /* until it does */
 	bool fetching;    /* the artifact is on its way */
@@ -85,7 +90,9 @@ static void http_free(struct http_phase *phase)
 static void report(struct http_phase *phase, const struct phase_result *result)
 {
 	struct run *run = phase->run;
-	run_phase_done(run, result);
+	struct phase_result told = *result;
+	told.maybe_sent = told.maybe_sent || phase->accepted;
+	run_phase_done(run, &told);
 	http_free(phase);
 }
 
@@ -232,22 +239,29 @@ static void prepare(struct http_phase *phase, const struct request_spec *request
 /* --- the answer ---------------------------------------------------------------------------------
  */
 
-static void done_with(struct http_phase *phase, const struct downstream_answer *answer)
+/* What the phase's state is, as JSON. */
+static void state_json(const struct downstream_answer *answer, struct buf *out)
 {
 	struct hf_err err = {};
-	hf_cleanup(buf) struct buf state = {}, json = {};
 	struct slice body = json_trim(answer->body);
 	if (body.len == 0) {
-		body = slice_of("{}");
-	} else if (json_scan(body, &err) != HF_OK) {
+		buf_add_text(out, "{}");
+	} else if (json_scan(body, &err) == HF_OK) {
+		buf_add_slice(out, body);
+	} else {
 		hf_cleanup(buf) struct buf text = {};
 		text_clean(answer->body, STATE_TEXT_LEN_MAX, &text);
-		buf_add_text(&json, "{\"text\":");
-		json_string_encode(buf_slice(&text), &json);
-		buf_add_byte(&json, '}');
-		body = buf_slice(&json);
+		buf_add_text(out, "{\"text\":");
+		json_string_encode(buf_slice(&text), out);
+		buf_add_byte(out, '}');
 	}
-	value_from_json(body, &state);
+}
+
+static void done_with(struct http_phase *phase, const struct downstream_answer *answer)
+{
+	hf_cleanup(buf) struct buf state = {}, json = {};
+	state_json(answer, &json);
+	value_from_json(buf_slice(&json), &state);
 	report(phase, &(struct phase_result){ .outcome = PHASE_DONE,
 					      .state = buf_slice(&state),
 					      .answer = answer->reason });
@@ -297,11 +311,90 @@ static void refuse(struct http_phase *phase, const char *text, bool maybe_execut
 {
 	/* An earlier request of this phase whose answer was lost may still have been taken. */
 	bool earlier = phase->spec->effect != EFFECT_PURE && run_sent_age_ms(phase->run) >= 0;
-	report(phase, &(struct phase_result){ .outcome = PHASE_FAILED,
+	bool open = maybe_executed && phase->spec->effect == EFFECT_UNSAFE;
+	report(phase, &(struct phase_result){ .outcome = open ? PHASE_UNKNOWN : PHASE_FAILED,
 					      .text = text,
 					      .answer = text,
 					      .maybe_executed = maybe_executed || earlier });
 }
+
+/* --- accepted, and not yet seen ----------------------------------------------------------------
+ */
+
+static void prepare(struct http_phase *phase, const struct request_spec *request, bool asking);
+
+static void look(struct http_phase *phase)
+{
+	prepare(phase, &phase->spec->verify.request, true);
+}
+
+static void on_accepted(void *ctx, bool ok)
+{
+	struct http_phase *phase = ctx;
+	if (!ok)
+		return; /* the claim is lost, and cancel comes */
+	if (phase->stopping)
+		report_text(phase, PHASE_CANCELLED, "stopped before it was seen");
+	else
+		look(phase);
+}
+
+static void accept(struct http_phase *phase, const struct downstream_answer *answer)
+{
+	hf_cleanup(buf) struct buf json = {};
+	state_json(answer, &json);
+	phase->accepted = true;
+	run_accept(phase->run, buf_slice(&json), on_accepted, phase);
+}
+
+/* The state is the answer that accepted it. */
+static void done_unseen(struct http_phase *phase)
+{
+	struct slice state = {};
+	int64_t age_ms;
+	bool accepted = run_accepted(phase->run, &age_ms, &state);
+	hf_assert(accepted);
+	report(phase, &(struct phase_result){ .outcome = PHASE_DONE,
+					      .state = state,
+					      .answer = "accepted, never seen" });
+}
+
+static void not_seen(struct http_phase *phase, const char *reason, int64_t retry_after_ms)
+{
+	const struct verify_spec *verify = &phase->spec->verify;
+	struct slice state = {};
+	int64_t age_ms = 0;
+	bool accepted = run_accepted(phase->run, &age_ms, &state);
+	hf_assert(accepted);
+	hf_cleanup(buf) struct buf text = {};
+	buf_add_format(&text, "accepted downstream, not yet seen (%s)", reason);
+	if (age_ms >= verify->within_ms && verify->go_on) {
+		done_unseen(phase);
+		return;
+	}
+	bool late = age_ms >= verify->within_ms;
+	int64_t wait_ms = retry_after_ms > verify->every_ms ? retry_after_ms : verify->every_ms;
+	report(phase,
+	       &(struct phase_result){ .outcome = late ? PHASE_UNKNOWN : PHASE_UNVERIFIED,
+				       .text = text.data,
+				       .delay_ms = wait_ms + random_up_to(verify->every_ms / 4) });
+}
+
+static void looked(struct http_phase *phase, const struct downstream_answer *answer)
+{
+	struct hf_err err = {};
+	struct slice found, body = json_trim(answer->body);
+	bool seen = answer->status >= 200 && answer->status < 300 && body.len > 0 &&
+		    json_scan(body, &err) == HF_OK &&
+		    json_pointer(body, slice_of(phase->spec->verify.done_when), &found);
+	if (seen)
+		done_with(phase, answer);
+	else
+		not_seen(phase, answer->reason, answer->retry_after_ms);
+}
+
+/* --- what an answer comes to -------------------------------------------------------------------
+ */
 
 static void request_answered(struct http_phase *phase, const struct downstream_answer *answer)
 {
@@ -310,7 +403,9 @@ static void request_answered(struct http_phase *phase, const struct downstream_a
 	bool effect = has_effect(phase);
 	int status = answer->status;
 	char text[300];
-	if (status >= 200 && status < 300) {
+	if (status >= 200 && status < 300 && phase->spec->verify.request.method) {
+		accept(phase, answer);
+	} else if (status >= 200 && status < 300) {
 		done_with(phase, answer);
 	} else if (status >= 500 || status == REQUEST_TIMEOUT) {
 		retry(phase, answer, effect);
@@ -383,6 +478,13 @@ static void on_answer(void *ctx, const struct downstream_answer *answer)
 	phase->call = nullptr;
 	ev_timer_stop(run_loop(phase->run), &phase->grace);
 	bool success = answer->status >= 200 && answer->status < 300;
+	if (phase->accepted) {
+		if (answer->fate == DOWNSTREAM_ANSWERED)
+			looked(phase, answer);
+		else
+			not_seen(phase, answer->reason, 0);
+		return;
+	}
 	switch (answer->fate) {
 	case DOWNSTREAM_NOT_SENT:
 		retry(phase, answer, false);
@@ -427,20 +529,11 @@ static void on_answer(void *ctx, const struct downstream_answer *answer)
 		request_answered(phase, answer);
 }
 
-/* The downstream system may have forgotten the key of an earlier request: sending again could make
- * a second effect. */
-static bool key_is_stale(const struct http_phase *phase)
-{
-	int64_t window = phase->spec->key_ttl_ms * (100 - KEY_MARGIN_PERCENT) / 100;
-	return phase->spec->effect == EFFECT_KEYED && run_sent_age_ms(phase->run) >= 0 &&
-	       run_first_try_age_ms(phase->run) >= window;
-}
-
 /* The key's window is looked at again: the request may have waited for its turn. */
 static bool may_send(void *ctx)
 {
 	struct http_phase *phase = ctx;
-	bool stale = has_effect(phase) && key_is_stale(phase);
+	bool stale = has_effect(phase) && run_key_is_stale(phase->run);
 	return !phase->stopping && !stale && run_may_send(phase->run);
 }
 
@@ -518,9 +611,21 @@ static void *start(struct run *run)
 	phase->run = run;
 	phase->spec = run_phase(run);
 	ev_init(&phase->grace, on_grace);
-	if (key_is_stale(phase)) {
-		report_text(phase, PHASE_UNKNOWN, "the window of its key downstream is over");
+	struct slice state = {};
+	int64_t age_ms;
+	phase->accepted = run_accepted(run, &age_ms, &state);
+	if (phase->accepted && run_settling(run)) {
+		/* A cancel has to know what there is to undo: it was taken, whether it shows or
+		 * not. */
+		if (run_is_cancelled(run) || phase->spec->verify.go_on)
+			done_unseen(phase);
+		else
+			report_text(phase, PHASE_UNKNOWN, "accepted downstream, and never seen");
 		return nullptr;
+	}
+	if (phase->accepted) {
+		look(phase);
+		return phase;
 	}
 	bool asks = phase->spec->effect == EFFECT_LOOKUP && !run_is_first(run);
 	prepare(phase, asks ? &phase->spec->reconcile : &phase->spec->request, asks);

@@ -4,10 +4,11 @@
  *                ┌────────────────── next phase ─────────────────┐
  *                ▼                                               │
  *   claim ──► deciding ──► working* ──┬─► committing* ───────────┤
- *                │ ▲          │       │                          │
- *                │ └─ paused* ◄───────┤ (settling: ask again)    │
- *                │                    ├─► finishing* ────────────┼─► ended
- *                └────────────────────┴─► releasing* ────────────┘
+ *               │ ▲ ▲         │       │                          │
+ *               │ │ paused* ◄─┘───────┤ (settling: ask again)    │
+ *               │ intending* ◄┄┄┄┄┄┄┄┄┤ (unsafe, before it works) │
+ *               │                     ├─► finishing* ────────────┼─► ended
+ *               └─────────────────────┴─► releasing* ────────────┘
  *
  *   * suspended: an answer, a timer or a wish resumes it.
  *
@@ -25,6 +26,12 @@
  * started with run_settling true, paused and started again for SETTLES_MAX times, and then unknown
  * (V7). A keyed program that fails for good ends failed with executed "maybe": its key stands, a
  * successor asks with the same one.
+ *
+ * An unsafe phase is preceded by an intent of its own commit. Where one stands, or the answer to it
+ * is lost, the phase is unknown: it is not started again before a person has settled it.
+ *
+ * A cancelled task whose committed phases have undo steps is released to them: they are phases
+ * after all others, in reverse order, which neither cancel nor deadline stops.
  */
 #include "worker/run.h"
 
@@ -46,6 +53,7 @@ constexpr int64_t CRASH_MAX_MS = 60'000;
 constexpr int SETTLES_MAX = 10;
 constexpr int64_t SETTLE_PAUSE_MS_MAX = 10'000;
 constexpr int64_t NO_KEY_DELAY_MS = 5'000; /* for another worker to take it */
+constexpr int64_t KEY_MARGIN_PERCENT = 5;  /* of the key's window, kept unused */
 
 static const struct phase_kind *const kinds[] = {
 	[PHASE_SQL] = &phase_sql,
@@ -56,7 +64,9 @@ static const struct phase_kind *const kinds[] = {
 
 #define TO(state) (1U << (state))
 static const unsigned edges[] = {
-	[RUN_DECIDING] = TO(RUN_WORKING) | TO(RUN_FINISHING) | TO(RUN_RELEASING) | TO(RUN_ENDED),
+	[RUN_DECIDING] = TO(RUN_INTENDING) | TO(RUN_WORKING) | TO(RUN_FINISHING) |
+			 TO(RUN_RELEASING) | TO(RUN_ENDED),
+	[RUN_INTENDING] = TO(RUN_DECIDING) | TO(RUN_RELEASING) | TO(RUN_ENDED),
 	[RUN_WORKING] = TO(RUN_DECIDING) | TO(RUN_PAUSED) | TO(RUN_COMMITTING) | TO(RUN_FINISHING) |
 			TO(RUN_RELEASING) | TO(RUN_ENDED),
 	[RUN_PAUSED] = TO(RUN_DECIDING),
@@ -101,9 +111,49 @@ bool run_may_have_happened(const struct run *run)
 {
 	if (run->spec->effect == EFFECT_PURE || run->spec->effect == EFFECT_LOCAL)
 		return false;
-	if (run->spec->type == PHASE_PROGRAM)
+	if (run->spec->type == PHASE_PROGRAM && run->spec->effect != EFFECT_UNSAFE)
 		return run->result.here || run->sent_at != RUN_NEVER;
 	return run->sent_at != RUN_NEVER;
+}
+
+bool run_key_is_stale(const struct run *run)
+{
+	int64_t window = run->spec->key_ttl_ms / 100 * (100 - KEY_MARGIN_PERCENT);
+	return run->spec->effect == EFFECT_KEYED && run->sent_at != RUN_NEVER &&
+	       clock_boot_ms() - run->first_try_at >= window;
+}
+
+/* --- undo steps --------------------------------------------------------------------------------
+ */
+
+bool run_undoing(const struct run *run)
+{
+	return run->phase >= UNDO_PHASE_FIRST;
+}
+
+static bool undo_is_due(const struct run *run, int phase)
+{
+	return phase < (int)run->tool->phases_count && run->tool->phases[phase].undo &&
+	       run->states[phase].known && !run->undone[phase];
+}
+
+bool run_has_undo(const struct run *run)
+{
+	for (int i = 0; i < (int)run->tool->phases_count; i++)
+		if (undo_is_due(run, i))
+			return true;
+	return false;
+}
+
+/* Wishes that end the forward way; undo steps run whatever is wished. */
+bool run_is_cancelled(const struct run *run)
+{
+	return run->cancel && !run_undoing(run);
+}
+
+static bool is_stopped(const struct run *run)
+{
+	return !run_undoing(run) && (run->cancel || run_deadline_passed(run));
 }
 
 /* --- deciding ----------------------------------------------------------------------------------
@@ -120,9 +170,34 @@ static void result_clear(struct run *run)
 	run->result.maybe_executed = false;
 }
 
+static void unknown(struct run *run);
+
+/* What may have left is not sent again: un-keyed never, keyed only while its key is known
+ * downstream. `settling` has nobody to ask here. True: decided. */
+static bool start_is_blind(struct run *run, bool settling)
+{
+	if (run->accepted_at != RUN_NEVER)
+		return false;
+	bool unsafe = run->spec->effect == EFFECT_UNSAFE;
+	if (run_key_is_stale(run))
+		buf_add_text(&run->result.text, "the window of its key downstream is over");
+	else if (unsafe && (settling || run->sent_at != RUN_NEVER))
+		buf_add_text(&run->result.text, "it was about to be sent, and no answer is known");
+	else
+		return false;
+	unknown(run);
+	return true;
+}
+
 static void start_phase(struct run *run, bool settling)
 {
 	struct hf_err err = {};
+	if (start_is_blind(run, settling))
+		return;
+	if (run->spec->effect == EFFECT_UNSAFE && !run->intent && run->accepted_at == RUN_NEVER) {
+		run_intend(run);
+		return;
+	}
 	run->serial++;
 	run->settling = settling;
 	run->stop = STOP_NONE;
@@ -143,13 +218,34 @@ static void start_phase(struct run *run, bool settling)
 	run->kind_state = run->result.here ? nullptr : state;
 }
 
-static void decide_completed(struct run *run)
+/* All phases have their recovery points. */
+static void decide_over(struct run *run)
 {
 	struct hf_err err = {};
-	run->spec = nullptr;
+	if (run_undoing(run)) {
+		run_finish_cancelled(run, false);
+		return;
+	}
+	/* A cancel that came too late for a last phase that can't be undone: completed anyway. */
+	if (run->cancel && run->tool->phases[run->tool->phases_count - 1].undo) {
+		run_end_by_wish(run, false);
+		return;
+	}
 	/* Without a phase no key is derived, so this cannot fail. */
 	hf_assert(run_scope_set(run, &err) == HF_OK);
 	run_finish_completed(run, false);
+}
+
+/* The phase at hand, past undo steps that need not run; nullptr: over. */
+static const struct phase_spec *spec_at(struct run *run)
+{
+	while (run_undoing(run) && run->phase < UNDO_PHASE_END &&
+	       !undo_is_due(run, undo_phase(run->phase)))
+		run->phase++;
+	if (run->phase < (int)run->tool->phases_count)
+		return &run->tool->phases[run->phase];
+	bool undo = run_undoing(run) && run->phase < UNDO_PHASE_END;
+	return undo ? run->tool->phases[undo_phase(run->phase)].undo : nullptr;
 }
 
 static void decide(struct run *run)
@@ -159,10 +255,9 @@ static void decide(struct run *run)
 		run_move(run, RUN_ENDED);
 		return;
 	}
-	bool over = run->phase >= (int)run->tool->phases_count;
-	run->spec = over ? nullptr : &run->tool->phases[run->phase];
-	if (over) {
-		decide_completed(run);
+	run->spec = spec_at(run);
+	if (!run->spec) {
+		decide_over(run);
 		return;
 	}
 	run->kind = kinds[run->spec->type];
@@ -170,8 +265,8 @@ static void decide(struct run *run)
 		run_give_back(run, false);
 		return;
 	}
-	bool worn = run->task.crashes >= run->tool->crash_limit && !run->cancel;
-	bool stops = worn || run->cancel || run_deadline_passed(run) || run->exhausted;
+	bool worn = run->task.crashes >= run->tool->crash_limit && !run_is_cancelled(run);
+	bool stops = worn || is_stopped(run) || run->exhausted;
 	bool settles = stops && run_is_foreign_request(run->spec) && run_may_have_happened(run);
 	if (worn && !settles) {
 		run_fail(run, "crash_limit", slice_of("worker died"), run_may_have_happened(run));
@@ -224,11 +319,11 @@ static void digest_retry(struct run *run)
 	/* What a peer asks for is waited for, with the spread of a first attempt on top. */
 	int64_t delay =
 	    result->delay_ms > 0 ? result->delay_ms + backoff(run, 1) : backoff(run, run->attempt);
-	if (run->back && !run->cancel) {
+	if (run->back && !run_is_cancelled(run)) {
 		run_give_back(run, result->maybe_sent);
 		return;
 	}
-	if (run->cancel || run_deadline_passed(run)) {
+	if (is_stopped(run)) {
 		if (foreign && happened)
 			settle_later(run, delay);
 		else
@@ -253,8 +348,8 @@ static void digest_retry(struct run *run)
 
 static void digest_again(struct run *run)
 {
-	bool stops = run->cancel || run->exhausted || run_deadline_passed(run);
-	if (run->back && !run->cancel)
+	bool stops = is_stopped(run) || run->exhausted;
+	if (run->back && !run_is_cancelled(run))
 		run_give_back(run, run->result.maybe_sent);
 	else if (stops && run_is_foreign_request(run->spec) && run_may_have_happened(run))
 		settle_later(run, run->result.delay_ms);
@@ -268,7 +363,7 @@ static void digest_crash(struct run *run)
 {
 	bool happened = run->result.maybe_sent || run_may_have_happened(run);
 	int crashes = run->task.crashes + 1;
-	if (run->cancel || run_deadline_passed(run)) {
+	if (is_stopped(run)) {
 		run_end_by_wish(run, happened);
 	} else if (crashes >= run->tool->crash_limit) {
 		hf_cleanup(buf) struct buf text = {};
@@ -287,12 +382,12 @@ static void digest_stopped(struct run *run)
 {
 	/* A lookup that settled and was not interrupted has proved that nothing happened. */
 	bool absent = run->settling && run->spec->effect == EFFECT_LOOKUP && run->stop == STOP_NONE;
-	bool stops = run->cancel || run->exhausted || run_deadline_passed(run);
+	bool stops = is_stopped(run) || run->exhausted;
 	bool traces = run->spec->effect != EFFECT_PURE && run->spec->effect != EFFECT_LOCAL &&
 		      run->sent_at != RUN_NEVER;
 	if (absent && stops)
 		run_end_by_wish(run, false);
-	else if (run->back && !run->cancel)
+	else if (run->back && !run_is_cancelled(run))
 		run_give_back(run, run->result.maybe_sent);
 	else if (stops && traces && run_is_foreign_request(run->spec))
 		settle_later(run, 0);
@@ -305,16 +400,32 @@ static void digest_stopped(struct run *run)
 static void digest_lost(struct run *run)
 {
 	bool ours = run->lost == LOSS_LEASE || (run->lost == LOSS_NONE && run->abandoned);
+	bool maybe = run_is_foreign_request(run->spec) && run->spec->effect != EFFECT_UNSAFE;
 	if (ours)
-		run_give_back(run, run->result.maybe_sent || run_is_foreign_request(run->spec));
+		run_give_back(run, run->result.maybe_sent || maybe);
 	else
 		run_move(run, RUN_ENDED);
 }
 
+static void digest_unverified(struct run *run)
+{
+	if (run->back && !run_is_cancelled(run))
+		run_give_back(run, true);
+	else if (is_stopped(run))
+		settle_later(run, 0);
+	else
+		run_release_because(run, RELEASE_UNVERIFIED, run->result.delay_ms, "");
+}
+
 void run_advance(struct run *run, bool first)
 {
-	run->states[run->phase].known = true;
+	if (run_undoing(run))
+		run->undone[undo_phase(run->phase)] = true;
+	else
+		run->states[run->phase].known = true;
 	run->phase++;
+	run->intent = false;
+	run->accepted_at = RUN_NEVER;
 	run->attempt = 1;
 	run->first = first;
 	run->first_try_at = clock_boot_ms();
@@ -328,6 +439,8 @@ void run_advance(struct run *run, bool first)
 static void digest_done(struct run *run, bool committed)
 {
 	struct hf_err err = {};
+	bool last = run->phase + 1 == (int)run->tool->phases_count;
+	bool undoes = run->cancel && run->spec->undo;
 	if (run_keep_state(run, run->phase, buf_slice(&run->result.state), &err) != HF_OK) {
 		hf_cleanup(buf) struct buf text = {};
 		buf_add_format(&text, "its state cannot be kept: %s", err.text);
@@ -335,7 +448,7 @@ static void digest_done(struct run *run, bool committed)
 		run_fail(run, "phase_failed", buf_slice(&text), effect);
 	} else if (committed) {
 		run_advance(run, true);
-	} else if (run->phase + 1 == (int)run->tool->phases_count) {
+	} else if (last && !undoes) {
 		run->states[run->phase].known = true;
 		run_finish_completed(run, true);
 	} else {
@@ -355,12 +468,32 @@ static void digest_tool_error(struct run *run)
 }
 
 static const char *const outcome_names[] = {
-	[PHASE_DONE] = "done",           [PHASE_COMMITTED] = "committed",
-	[PHASE_RETRY] = "retry",         [PHASE_AGAIN] = "again",
-	[PHASE_CRASHED] = "crashed",     [PHASE_TOOL_ERROR] = "tool_error",
-	[PHASE_FAILED] = "failed",       [PHASE_UNKNOWN] = "unknown",
-	[PHASE_CANCELLED] = "cancelled", [PHASE_LOST] = "lost",
+	[PHASE_DONE] = "done",
+	[PHASE_COMMITTED] = "committed",
+	[PHASE_RETRY] = "retry",
+	[PHASE_AGAIN] = "again",
+	[PHASE_CRASHED] = "crashed",
+	[PHASE_TOOL_ERROR] = "tool_error",
+	[PHASE_FAILED] = "failed",
+	[PHASE_UNKNOWN] = "unknown",
+	[PHASE_CANCELLED] = "cancelled",
+	[PHASE_LOST] = "lost",
+	[PHASE_UNVERIFIED] = "unverified",
 };
+
+/* What was sent without a key and without an answer: unknown, whatever else is wished. */
+static bool is_open(const struct run *run)
+{
+	static const bool answered[] = {
+		[PHASE_DONE] = true,    [PHASE_COMMITTED] = true,  [PHASE_TOOL_ERROR] = true,
+		[PHASE_FAILED] = true,  [PHASE_UNVERIFIED] = true, [PHASE_LOST] = true,
+		[PHASE_UNKNOWN] = true, /* says so itself */
+	};
+	enum phase_outcome outcome = run->result.outcome;
+	return run->spec->effect == EFFECT_UNSAFE && run->result.maybe_sent &&
+	       run->accepted_at == RUN_NEVER &&
+	       !((size_t)outcome < countof(answered) && answered[outcome]);
+}
 
 static void digest(struct run *run)
 {
@@ -383,6 +516,10 @@ static void digest(struct run *run)
 		  LOG_INT(clock_boot_ms() - run->started_at), "text", result->text.data, nullptr);
 	if (!done && run->lost == LOSS_CLAIM) {
 		run_move(run, RUN_ENDED);
+		return;
+	}
+	if (is_open(run)) {
+		unknown(run);
 		return;
 	}
 	switch (result->outcome) {
@@ -408,7 +545,14 @@ static void digest(struct run *run)
 		run_fail(run, "phase_failed", buf_slice(&result->text), result->maybe_executed);
 		break;
 	case PHASE_UNKNOWN:
-		unknown(run);
+		/* The same key is asked with again, by another worker. */
+		if (run->back && !run_is_cancelled(run) && run->spec->effect == EFFECT_KEYED)
+			run_give_back(run, true);
+		else
+			unknown(run);
+		break;
+	case PHASE_UNVERIFIED:
+		digest_unverified(run);
 		break;
 	case PHASE_CANCELLED:
 		digest_stopped(run);
@@ -423,7 +567,7 @@ static enum run_stop wanted_stop(const struct run *run)
 {
 	if (run->lost != LOSS_NONE || run->abandoned || run->broken.len > 0)
 		return STOP_LOST;
-	if (run->back || (!run->settling && (run->cancel || run_deadline_passed(run))))
+	if (run->back || (!run->settling && is_stopped(run)))
 		return STOP_SOON;
 	return STOP_NONE;
 }
@@ -465,6 +609,7 @@ static void run_step(struct run *run)
 		case RUN_PAUSED:
 			moved = wake_paused(run);
 			break;
+		case RUN_INTENDING:
 		case RUN_COMMITTING:
 		case RUN_FINISHING:
 		case RUN_RELEASING:
@@ -610,7 +755,8 @@ int64_t run_sent_age_ms(const struct run *run)
 int64_t run_grace_ms(const struct run *run)
 {
 	const struct config *config = worker_config(run->worker);
-	return run->back && !run->park && !run->cancel ? config->drain_ms : config->cancel_grace_ms;
+	return run->back && !run->park && !run_is_cancelled(run) ? config->drain_ms
+								 : config->cancel_grace_ms;
 }
 
 void run_phase_done(struct run *run, const struct phase_result *result)

@@ -42,10 +42,15 @@ void run_note_wish(struct run *run, enum wish wish);
 /* No new effect may begin: the phase runs only to learn whether an earlier request took effect. A
  * lookup phase reads back and reports PHASE_CANCELLED where that proves it absent. */
 bool run_settling(const struct run *run);
+/* A cancel is asked for, and its undo steps have not begun. */
+bool run_is_cancelled(const struct run *run);
 /* Nobody has started this phase before. */
 bool run_is_first(const struct run *run);
 /* ms since the first start of this phase. */
 int64_t run_first_try_age_ms(const struct run *run);
+/* An earlier request went out under the phase's key, and downstream may have forgotten it by now:
+ * counted from the first try, with a margin. */
+bool run_key_is_stale(const struct run *run);
 /* ms since the last moment at which an earlier request of this phase may have left; negative: none
  * did. */
 int64_t run_sent_age_ms(const struct run *run);

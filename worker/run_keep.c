@@ -14,7 +14,8 @@ static size_t claim_size(const struct claimed_task *task)
 {
 	constexpr size_t PIECE = 64; /* alignment and terminator, generously */
 	size_t size = task->issuer.len + task->subject.len + task->tenant.len +
-		      task->effect_id.len + task->trace.len + task->arguments.len + 6 * PIECE;
+		      task->effect_id.len + task->trace.len + task->arguments.len +
+		      task->inputs.len + 7 * PIECE;
 	for (size_t i = 0; i < task->steps_count; i++)
 		size += sizeof task->steps[0] + task->steps[i].name.len + task->steps[i].state.len +
 			3 * PIECE;
@@ -39,6 +40,7 @@ static void copy_claim(struct run *run, const struct claimed_task *task)
 	own->effect_id = copy(run->arena, task->effect_id);
 	own->trace = copy(run->arena, task->trace);
 	own->arguments = copy(run->arena, task->arguments);
+	own->inputs = copy(run->arena, task->inputs);
 	struct claimed_step *steps =
 	    arena_alloc(run->arena, task->steps_count * sizeof task->steps[0]);
 	for (size_t i = 0; i < task->steps_count; i++) {
@@ -78,17 +80,42 @@ static enum hf_code keep_steps(struct run *run, struct hf_err *err)
 	for (size_t i = 0; i < run->task.steps_count; i++) {
 		const struct claimed_step *step = &run->task.steps[i];
 		int phase = step->place / STEP_PLACES_PER_PHASE;
-		if (step->kind == STEP_OUTCOME || phase >= (int)run->tool->phases_count)
-			continue;
 		if (step->kind == STEP_CHECKPOINT) {
 			run_checkpoint_keep(run, step->place, step->name, step->state);
-			continue;
+		} else if (step->kind == STEP_RECOVERY_POINT && phase >= UNDO_PHASE_FIRST) {
+			run->undone[undo_phase(phase)] = true;
+		} else if (step->kind == STEP_RECOVERY_POINT) {
+			hf_try(run_keep_state(run, phase, step->state, err));
+			run->states[phase].known = true;
 		}
-		hf_try(run_keep_state(run, phase, step->state, err));
-		run->states[phase].known = true;
 	}
 	run->kept_bytes = 0; /* the bound is for what this run adds */
 	return HF_OK;
+}
+
+static bool is_unsafe(const struct run *run)
+{
+	int phase = run->phase;
+	if (phase < (int)run->tool->phases_count)
+		return run->tool->phases[phase].effect == EFFECT_UNSAFE;
+	phase = undo_phase(phase);
+	return phase >= 0 && phase < (int)run->tool->phases_count &&
+	       run->tool->phases[phase].undo &&
+	       run->tool->phases[phase].undo->effect == EFFECT_UNSAFE;
+}
+
+/* The last moment at which the phase may have been sent. Of an unsafe one its intents tell,
+ * exactly; of any other what the store had to assume when its worker died. */
+static void keep_sent(struct run *run, const struct claimed_task *task)
+{
+	bool intended = false;
+	for (size_t i = 0; i < task->steps_count; i++)
+		intended = intended || task->steps[i].kind == STEP_INTENT;
+	run->sent_at = RUN_NEVER;
+	if (is_unsafe(run) ? intended : task->sent_ms != 0)
+		run->sent_at = run->claimed_at - (task->now_ms - task->sent_ms);
+	if (run->sent_at > run->claimed_at)
+		run->sent_at = run->claimed_at;
 }
 
 enum hf_code run_keep_claim(struct run *run, const struct claimed_task *task, struct hf_err *err)
@@ -102,12 +129,12 @@ enum hf_code run_keep_claim(struct run *run, const struct claimed_task *task, st
 	run->cancel = task->cancel;
 	run->first = task->first_try_ms == task->now_ms && task->sent_ms == 0;
 	run->first_try_at = run->claimed_at - (task->now_ms - task->first_try_ms);
-	run->sent_at = RUN_NEVER;
-	if (task->sent_ms != 0)
-		run->sent_at = run->claimed_at - (task->now_ms - task->sent_ms);
+	run->accepted_at = RUN_NEVER;
+	keep_sent(run, task);
 	run->states = hf_alloc(run->tool->phases_count * sizeof run->states[0]);
 	hf_try(make_args(run, err));
 	hf_try(keep_steps(run, err));
+	hf_try(run_keep_accepted(run, err));
 	/* A recovery point that stands past the claim's phase was set by another's hand: go on
 	 * after it, and believe nothing about what was sent meanwhile. */
 	while (run->phase < (int)run->tool->phases_count && run->states[run->phase].known) {
@@ -115,6 +142,7 @@ enum hf_code run_keep_claim(struct run *run, const struct claimed_task *task, st
 		run->attempt = 1;
 		run->first = false;
 		run->sent_at = run->claimed_at;
+		run->accepted_at = RUN_NEVER;
 	}
 	return HF_OK;
 }
@@ -122,6 +150,8 @@ enum hf_code run_keep_claim(struct run *run, const struct claimed_task *task, st
 enum hf_code run_keep_state(struct run *run, int phase, struct slice msgpack, struct hf_err *err)
 {
 	hf_assert(phase >= 0);
+	if (phase >= UNDO_PHASE_FIRST)
+		return HF_OK; /* nobody reads what an undo step gave */
 	hf_assert(phase < (int)run->tool->phases_count);
 	struct known_state *state = &run->states[phase];
 	buf_clear(&state->msgpack);
@@ -157,11 +187,50 @@ void run_checkpoint_keep(struct run *run, int32_t place, struct slice name, stru
 		run->points[point->phase] = point->n;
 }
 
+static const struct checkpoint *accepted_find(const struct run *run)
+{
+	for (const struct checkpoint *point = run->checkpoints; point; point = point->next)
+		if (point->phase == run->phase && point->n == STEP_ACCEPTED)
+			return point;
+	return nullptr;
+}
+
+enum hf_code run_keep_accepted(struct run *run, struct hf_err *err)
+{
+	const struct checkpoint *point = accepted_find(run);
+	if (!point || run_undoing(run) || run->states[run->phase].known)
+		return HF_OK;
+	hf_cleanup(buf) struct buf json = {}, state = {};
+	struct slice at, body;
+	int64_t accepted_ms;
+	hf_try(value_to_json(buf_slice(&point->value), &json, err));
+	if (!json_member(buf_slice(&json), "accepted_ms", &at) || !json_integer(at, &accepted_ms) ||
+	    !json_member(buf_slice(&json), "state", &body))
+		return hf_fail(err, HF_CORRUPT, "an accepted request does not read back");
+	value_from_json(body, &state);
+	hf_try(run_keep_state(run, run->phase, buf_slice(&state), err));
+	run->accepted_at = run->claimed_at - (run->task.now_ms - accepted_ms);
+	run->sent_at = run->accepted_at;
+	return HF_OK;
+}
+
+bool run_accepted(const struct run *run, int64_t *age_ms, struct slice *state_msgpack)
+{
+	if (run->accepted_at == RUN_NEVER)
+		return false;
+	int64_t age = clock_boot_ms() - run->accepted_at;
+	*age_ms = age > 0 ? age : 0;
+	*state_msgpack = buf_slice(&run->states[run->phase].msgpack);
+	return true;
+}
+
 static bool scope_state(void *ctx, struct slice phase, struct slice *json)
 {
 	struct run *run = ctx;
 	for (size_t i = 0; i < run->tool->phases_count; i++) {
-		if (!run->states[i].known || !slice_is(phase, run->tool->phases[i].name))
+		bool accepted = (int)i == run->phase && run->accepted_at != RUN_NEVER;
+		if ((!run->states[i].known && !accepted) ||
+		    !slice_is(phase, run->tool->phases[i].name))
 			continue;
 		*json = buf_slice(&run->states[i].json);
 		return true;
@@ -195,6 +264,8 @@ enum hf_code run_scope_set(struct run *run, struct hf_err *err)
 					      .key = buf_slice(&run->key_json),
 					      .task = buf_slice(&run->task_json),
 					      .conf = worker_conf(run->worker),
+					      .input = run->task.inputs.len ? run->task.inputs
+									    : slice_of("{}"),
 					      .state = scope_state,
 					      .state_ctx = run };
 	return HF_OK;

@@ -136,6 +136,14 @@ void outcome_message(struct run *run, struct slice text, bool maybe_now, struct 
 	}
 	if (between[0] == ';')
 		buf_add_text(out, "; no phase was done");
+	between = "; undone: ";
+	for (size_t i = run->tool->phases_count; i > 0; i--) {
+		if (!run->undone[i - 1])
+			continue;
+		buf_add_text(out, between);
+		buf_add_text(out, run->tool->phases[i - 1].name);
+		between = ", ";
+	}
 	if (maybe_now && run->spec)
 		buf_add_format(out, "; %s may have taken effect", run->spec->name);
 }

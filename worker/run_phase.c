@@ -9,6 +9,7 @@
 #include "runtime/base.h"
 #include "runtime/clock.h"
 #include "runtime/json.h"
+#include "runtime/value.h"
 #include "worker/run_private.h"
 #include "worker/text.h"
 #include "worker/worker.h"
@@ -110,7 +111,7 @@ int64_t run_time_left_ms(const struct run *run)
 	int64_t now = clock_boot_ms();
 	int64_t left = run->started_at + run->spec->timeout_ms - now;
 	/* Settling may begin when the deadline is over. */
-	if (!run->settling && run->deadline_at - now < left)
+	if (!run->settling && !run_undoing(run) && run->deadline_at - now < left)
 		left = run->deadline_at - now;
 	return left > 0 ? left : 0;
 }
@@ -293,7 +294,7 @@ void run_checkpoint(struct run *run, struct slice name, struct slice value_msgpa
 		answer_later(side, true);
 		return;
 	}
-	if (!name_is_clean(name) || n >= STEP_PLACES_PER_PHASE - 1 ||
+	if (!name_is_clean(name) || n >= STEP_ACCEPTED ||
 	    run->kept_bytes + value_msgpack.len > RUN_KEPT_BYTES_MAX) {
 		run_break(run, PHASE_FAILED,
 			  name_is_clean(name)
@@ -311,6 +312,47 @@ void run_checkpoint(struct run *run, struct slice name, struct slice value_msgpa
 	step.name = name;
 	step.state = value_msgpack;
 	store_step(worker_store(run->worker), &step, on_checkpoint, side);
+}
+
+static void on_accepted(void *ctx, enum hf_code code, enum fence fence, enum wish wish,
+			struct slice, const struct hf_err *err)
+{
+	struct side *side = ctx;
+	struct run *run = side->run;
+	struct hf_err inner = {};
+	bool held = put_held(run, "that it was accepted", code, fence, err);
+	if (held) {
+		run_checkpoint_keep(run, side->place, buf_slice(&side->name),
+				    buf_slice(&side->value));
+		/* It is ours, a moment old. */
+		if (run_keep_accepted(run, &inner) != HF_OK)
+			run_break(run, PHASE_FAILED, "%s", inner.text);
+		if (wish != WISH_NONE)
+			run_wish(run, wish);
+	}
+	if (side_wanted(side))
+		side->put_done(side->ctx, held);
+	side_free(side);
+}
+
+void run_accept(struct run *run, struct slice state_json, void (*done)(void *ctx, bool ok),
+		void *ctx)
+{
+	hf_assert(run->state == RUN_WORKING);
+	struct side *side = side_new(run, ctx);
+	side->put_done = done;
+	hf_cleanup(buf) struct buf json = {};
+	buf_add_format(&json, "{\"accepted_ms\":%jd,\"state\":", (intmax_t)run_database_ms(run));
+	buf_add_slice(&json, state_json);
+	buf_add_byte(&json, '}');
+	value_from_json(buf_slice(&json), &side->value);
+	buf_add_text(&side->name, "accepted");
+	struct step_write step = run_step_write(run);
+	step.kind = STEP_CHECKPOINT;
+	step.place = side->place = step_place_checkpoint(run->phase, STEP_ACCEPTED);
+	step.name = buf_slice(&side->name);
+	step.state = buf_slice(&side->value);
+	store_step(worker_store(run->worker), &step, on_accepted, side);
 }
 
 bool run_recall(struct run *run, struct slice name, struct slice *value_msgpack)

@@ -17,9 +17,12 @@ constexpr size_t RUN_STATE_JSON_BYTES_MAX = 64 << 20; /* one state as JSON text 
 constexpr size_t RUN_RESULT_BYTES_MAX = 1 << 20;      /* of the stored result */
 constexpr size_t RUN_NAME_LEN_MAX = 200;              /* of a checkpoint or artifact */
 constexpr int64_t RUN_NEVER = INT64_MIN;
+static_assert(UNDO_PHASE_FIRST == TOOL_PHASES_MAX);
+static_assert(UNDO_PHASE_END == 2 * TOOL_PHASES_MAX);
 
 enum run_state {
 	RUN_DECIDING,
+	RUN_INTENDING,
 	RUN_WORKING,
 	RUN_PAUSED,
 	RUN_COMMITTING,
@@ -34,7 +37,7 @@ enum run_loss { LOSS_NONE, LOSS_LEASE, LOSS_CLAIM };
 enum run_stop { STOP_NONE, STOP_SOON, STOP_LOST };
 
 struct known_state {
-	bool known;
+	bool known; /* has its recovery point */
 	struct buf msgpack, json;
 };
 
@@ -75,9 +78,11 @@ struct run {
 	char id[TASK_ID_TEXT_LEN + 1];
 	struct buf args; /* with the effect ID in it */
 	int64_t claimed_at, deadline_at;
-	struct known_state *states; /* one a phase */
+	struct known_state *states; /* one a phase, none an undo step */
+	bool undone[TOOL_PHASES_MAX];
+	int64_t accepted_at; /* the request of the running phase, not its effect; or RUN_NEVER */
 	struct checkpoint *checkpoints;
-	int points[TOOL_PHASES_MAX]; /* highest checkpoint number given out, by phase */
+	int points[UNDO_PHASE_END]; /* highest checkpoint number given out, by phase */
 	size_t kept_bytes;
 
 	/* Where it stands. */
@@ -88,6 +93,7 @@ struct run {
 	bool first;                    /* nobody has started this phase before */
 	int64_t first_try_at, sent_at; /* sent_at: RUN_NEVER where no request may have left */
 	bool sent_here;                /* in this claim: the store does not know of it yet */
+	bool intent;                   /* of an unsafe phase, committed by this claim */
 	int settles;                   /* tries to learn whether it happened */
 	bool exhausted;                /* no attempt is left; only settling remains */
 
@@ -132,6 +138,10 @@ void run_feed(struct run *run); /* step soon, from the loop */
 void run_move(struct run *run, enum run_state to);
 void run_timer_set(struct run *run, ev_timer *timer, int64_t ms);
 bool run_deadline_passed(const struct run *run);
+/* The phases after all others, which a cancel begins and nothing stops. */
+bool run_undoing(const struct run *run);
+/* A committed phase has an undo step that has not run. */
+bool run_has_undo(const struct run *run);
 /* A phase whose effect is elsewhere and can be asked about: it is settled, never guessed. */
 bool run_is_foreign_request(const struct phase_spec *spec);
 /* Something outside may have happened in this attempt or an earlier one. */
@@ -142,13 +152,17 @@ void run_advance(struct run *run, bool first);
 /* run_write.c: each moves the run to where its write is in flight. */
 void run_send_write(struct run *run); /* again, after a refusal */
 void run_release(struct run *run, enum release how, int64_t delay_ms, bool maybe_sent);
+/* What is sent names the phase: "about to send". */
+void run_intend(struct run *run);
 /* As the result's text says, and `more`. */
 void run_release_because(struct run *run, enum release how, int64_t delay_ms, const char *more);
 void run_give_back(struct run *run, bool maybe_sent);
 void run_finish(struct run *run, enum task_state outcome, bool with_last);
 void run_fail(struct run *run, const char *type, struct slice text, bool maybe_now);
 void run_finish_completed(struct run *run, bool with_last);
-/* The end by a cancel, the deadline or spent attempts, now that nothing hangs in the air. */
+void run_finish_cancelled(struct run *run, bool maybe_now);
+/* The end by a cancel, the deadline or spent attempts, now that nothing hangs in the air: after a
+ * cancel undo steps come before it. */
 void run_end_by_wish(struct run *run, bool maybe_now);
 /* Takes the answer; false: suspended. */
 bool run_written(struct run *run);
@@ -160,6 +174,8 @@ enum hf_code run_keep_claim(struct run *run, const struct claimed_task *task, st
 enum hf_code run_keep_state(struct run *run, int phase, struct slice msgpack, struct hf_err *err);
 struct checkpoint *run_checkpoint_find(struct run *run, struct slice name);
 void run_checkpoint_keep(struct run *run, int32_t place, struct slice name, struct slice value);
+/* The answer of the request that was accepted, from its checkpoint: into scope. */
+enum hf_code run_keep_accepted(struct run *run, struct hf_err *err);
 /* Sets up key and scope of run->phase. HF_MISSING: this worker has no such key. */
 enum hf_code run_scope_set(struct run *run, struct hf_err *err);
 void run_keep_free(struct run *run);

@@ -52,7 +52,7 @@ struct step_write run_step_write(const struct run *run)
 static struct step_write recovery_point(const struct run *run)
 {
 	struct step_write step = run_step_write(run);
-	step.state = buf_slice(&run->states[run->phase].msgpack);
+	step.state = buf_slice(&run->result.state);
 	step.answer = buf_slice(&run->result.answer);
 	return step;
 }
@@ -78,7 +78,10 @@ void run_send_write(struct run *run)
 {
 	struct store *store = worker_store(run->worker);
 	run->answer.here = false;
-	if (run->state == RUN_COMMITTING) {
+	if (run->state == RUN_INTENDING) {
+		store_intent(store, &run->task.id, &run->task.token, run->phase,
+			     slice_of(run->spec->name), on_written, run);
+	} else if (run->state == RUN_COMMITTING) {
 		struct step_write step = recovery_point(run);
 		store_step(store, &step, on_step_written, run);
 	} else if (run->state == RUN_FINISHING) {
@@ -95,12 +98,18 @@ void run_send_write(struct run *run)
 	}
 }
 
+void run_intend(struct run *run)
+{
+	run_move(run, RUN_INTENDING);
+	run_send_write(run);
+}
+
 void run_release(struct run *run, enum release how, int64_t delay_ms, bool maybe_sent)
 {
 	run_move(run, RUN_RELEASING);
 	run->how = how;
 	/* Due by the deadline at the latest, so that it is seen to pass. */
-	int64_t left = run->deadline_at - clock_boot_ms();
+	int64_t left = run_undoing(run) ? delay_ms : run->deadline_at - clock_boot_ms();
 	run->delay_ms = delay_ms < left ? delay_ms : left;
 	if (run->delay_ms < 0)
 		run->delay_ms = 0;
@@ -150,7 +159,7 @@ void run_fail(struct run *run, const char *type, struct slice text, bool maybe_n
 	run_finish(run, TASK_FAILED, false);
 }
 
-static void finish_cancelled(struct run *run, bool maybe_now)
+void run_finish_cancelled(struct run *run, bool maybe_now)
 {
 	buf_clear(&run->reason);
 	outcome_message(run, slice_of("cancelled"), maybe_now, &run->reason);
@@ -175,8 +184,12 @@ void run_finish_completed(struct run *run, bool with_last)
 /* The end by a cancel, the deadline or spent attempts, now that nothing hangs in the air. */
 void run_end_by_wish(struct run *run, bool maybe_now)
 {
-	if (run->cancel)
-		finish_cancelled(run, maybe_now);
+	if (run->cancel && !run_undoing(run) && run_has_undo(run)) {
+		buf_clear(&run->reason);
+		outcome_message(run, slice_of("cancelled"), maybe_now, &run->reason);
+		run_release(run, RELEASE_UNDO, 0, false);
+	} else if (run->cancel && !run_undoing(run))
+		run_finish_cancelled(run, maybe_now);
 	else if (run_deadline_passed(run))
 		run_fail(run, "deadline", slice_of("deadline exceeded"), maybe_now);
 	else
@@ -201,12 +214,13 @@ static void refused(struct run *run)
 		  hf_code_name(answer->code), "error", answer->err.text, "sqlstate",
 		  answer->err.sqlstate, nullptr);
 	answer->here = false;
+	bool intending = run->state == RUN_INTENDING;
 	if (!is_passing(answer->code)) {
 		if (run->state != RUN_RELEASING)
 			run_move(run, RUN_RELEASING);
 		run->how = RELEASE_CRASH;
 		run->delay_ms = REFUSED_DELAY_MS;
-		run->maybe_sent = true;
+		run->maybe_sent = !intending;
 		buf_clear(&run->reason);
 		buf_add_format(&run->reason, "the store refused a write (%s)",
 			       answer->err.sqlstate[0] ? answer->err.sqlstate
@@ -225,7 +239,11 @@ static void committed(struct run *run)
 	}
 	run_note_wish(run, answer->wish);
 	bool adopted = answer->fence == FENCE_ADOPTED;
-	if (adopted && run_keep_state(run, run->phase, buf_slice(&answer->adopted), &err) != HF_OK)
+	if (run->state == RUN_INTENDING) {
+		run->intent = true;
+		run_move(run, RUN_DECIDING);
+	} else if (adopted &&
+		   run_keep_state(run, run->phase, buf_slice(&answer->adopted), &err) != HF_OK)
 		run_fail(run, "corrupt", slice_of("a stored state does not read back"), true);
 	else
 		run_advance(run, !adopted);
@@ -245,7 +263,7 @@ bool run_written(struct run *run)
 	} else if (answer->code != HF_OK) {
 		refused(run);
 		return false;
-	} else if (run->state == RUN_COMMITTING) {
+	} else if (run->state == RUN_COMMITTING || run->state == RUN_INTENDING) {
 		answer->here = false;
 		committed(run);
 	} else {

@@ -22,8 +22,7 @@ SELECT json_build_object(
                 'what', s.kind,
                 'at', to_char(s.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
                 'after_ms', round(extract(epoch FROM s.at - t.accepted) * 1000)::bigint,
-                'phase', CASE WHEN s.kind <> 'outcome'
-                         THEN d.phases -> (s.place / 65536) ->> 'name' END,
+                'phase', CASE WHEN s.kind <> 'outcome' THEN n.names[s.place / 65536] END,
                 'name', s.name,
                 'place', s.place,
                 'attempt', s.attempt,
@@ -42,15 +41,23 @@ SELECT json_build_object(
                 'what', e.kind,
                 'at', to_char(e.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
                 'after_ms', round(extract(epoch FROM e.at - t.accepted) * 1000)::bigint,
-                'phase', d.phases -> e.phase ->> 'name',
+                'phase', n.names[e.phase],
                 'place', e.place,
                 'attempt', e.attempt,
                 'text', e.text)
             FROM holdfast.event e
-            WHERE e.week = t.week AND e.task = t.task) h),
+            WHERE e.week = t.week AND e.task = t.task
+            UNION ALL
+            SELECT i.at, 0, 0, json_build_object(
+                'what', 'intent',
+                'at', to_char(i.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+                'after_ms', round(extract(epoch FROM i.at - t.accepted) * 1000)::bigint,
+                'phase', n.names[i.phase])
+            FROM holdfast.intent i
+            WHERE i.week = t.week AND i.task = t.task) h),
     'now', CASE WHEN w.task IS NOT NULL THEN json_build_object(
         'state', w.state,
-        'phase', d.phases -> w.phase ->> 'name',
+        'phase', n.names[w.phase],
         'attempt', w.attempt,
         'crashes', w.crashes,
         'percent', round(w.progress * 100),
@@ -60,11 +67,11 @@ SELECT json_build_object(
         'due', to_char(w.due AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
         'due_in_ms', round(extract(epoch FROM w.due - clock_timestamp()) * 1000)::bigint) END,
     'to_come', CASE WHEN w.task IS NOT NULL THEN (
-        SELECT coalesce(json_agg(d.phases -> i ->> 'name' ORDER BY i), '[]')
+        SELECT coalesce(json_agg(n.names[i] ORDER BY i), '[]')
         FROM generate_series(w.phase + 1, v.phases - 1) i) END,
     'artifacts', (
         SELECT coalesce(json_agg(json_build_object(
-            'phase', d.phases -> a.phase ->> 'name',
+            'phase', n.names[a.phase],
             'name', a.name,
             'media_type', a.media_type,
             'bytes', octet_length(a.content),
@@ -73,7 +80,12 @@ SELECT json_build_object(
         WHERE a.week = t.week AND a.task = t.task))
 FROM holdfast.task t
 JOIN holdfast.tool v ON v.tool = t.tool
-CROSS JOIN LATERAL (SELECT v.doc::json -> 'phases' AS phases) d
+-- By number from 0, and the undo steps' behind them: undoing phase p is phase 127 - p.
+CROSS JOIN LATERAL (SELECT ('[0:127]=' || array_agg(CASE WHEN i < v.phases
+        THEN v.doc::json -> 'phases' -> i ->> 'name'
+        WHEN 127 - i < v.phases THEN 'undo:' || (v.doc::json -> 'phases' -> (127 - i) ->> 'name')
+        END ORDER BY i)::text)::text[] AS names
+    FROM generate_series(0, 127) i) n
 LEFT JOIN holdfast.principal p ON p.owner = t.owner
 LEFT JOIN holdfast.work w ON w.task = t.task
 LEFT JOIN holdfast.step o ON o.week = t.week AND o.task = t.task AND o.place = 2147483647

@@ -69,7 +69,7 @@ BEGIN
     FOR w IN WITH late AS MATERIALIZED (
                  SELECT x.task FROM work x
                  WHERE x.deadline < now_() AND x.state NOT IN ('running', 'unknown')
-                   AND (x.sent IS NULL OR x.state <> 'ready') LIMIT most)
+                   AND x.phase < 64 AND (x.sent IS NULL OR x.state <> 'ready') LIMIT most)
              SELECT l.* FROM (SELECT * FROM late ORDER BY task) d
              CROSS JOIN LATERAL (
                  SELECT x.ctid AS tid, x.task, x.week, x.phase, x.attempt, x.crashes, x.sent
@@ -113,17 +113,11 @@ BEGIN
     FOR w IN WITH late AS MATERIALIZED (
                  SELECT x.task FROM work x WHERE x.state = 'parked' AND x.due < now_() LIMIT most)
              SELECT l.* FROM (SELECT * FROM late ORDER BY task) d
-             CROSS JOIN LATERAL (SELECT x.ctid AS tid, x.task, x.week, x.attempt, x.sent FROM work x
+             CROSS JOIN LATERAL (SELECT x.task, x.week FROM work x
                                  WHERE x.task = d.task AND x.state = 'parked' AND x.due < now_()
                                  OFFSET 0 FOR UPDATE SKIP LOCKED) l LOOP
         n := n + 1;
-        IF w.sent IS NOT NULL THEN -- a worker settles what may have happened, then ends it (V7)
-            UPDATE work x SET cancel = true, state = 'ready', due = now_() WHERE x.ctid = w.tid;
-            CONTINUE;
-        END IF;
-        PERFORM end_task(w.week, w.task, 'cancelled', NULL,
-            'its client hung up and nobody took it up again; ' || phases_done(w.week, w.task),
-            w.attempt);
+        PERFORM stop_task(w.week, w.task, 'its client hung up and nobody took it up again');
     END LOOP;
     RETURN n;
 END $$;
@@ -155,6 +149,7 @@ BEGIN
       AND e.digest = t.digest AND e.task = t.task;
     DELETE FROM artifact x WHERE x.week = sweep.week AND x.task = ANY (gone);
     DELETE FROM event x WHERE x.week = sweep.week AND x.task = ANY (gone);
+    DELETE FROM intent x WHERE x.week = sweep.week AND x.task = ANY (gone);
     DELETE FROM step x WHERE x.week = sweep.week AND x.task = ANY (gone);
     DELETE FROM holdfast.task x WHERE x.week = sweep.week AND x.task = ANY (gone);
     RETURN cardinality(gone);

@@ -1,4 +1,64 @@
--- What may have happened and nobody could tell: the settling of unknown outcomes (V7, R2.5).
+-- What may have happened: intents before sending, and the settling of what nobody could tell (V7,
+-- R2.5).
+
+-- "About to send" for an unsafe phase, durable when this has committed. 'held', or 'lost': fenced
+-- out. Locks: the work row. Twice: the same.
+CREATE OR REPLACE FUNCTION intent_put(week integer, task bytea, token uuid, phase integer, name text)
+RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM 1 FROM work w WHERE w.task = intent_put.task AND w.token = intent_put.token
+                            AND w.phase = intent_put.phase FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'lost';
+    END IF;
+    INSERT INTO intent (week, task, phase, token, name, at)
+    VALUES (intent_put.week, intent_put.task, intent_put.phase, intent_put.token, intent_put.name,
+            now_())
+    ON CONFLICT DO NOTHING;
+    RETURN 'held';
+END $$;
+
+-- Intents of these claims, by ordinal, whose request provably never left. The caller holds the work
+-- rows.
+CREATE OR REPLACE FUNCTION intents_drop(tasks bytea[], tokens uuid[], ords integer[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    one_week integer;
+BEGIN
+    FOR one_week IN SELECT DISTINCT week_of_task(tasks[o]) FROM unnest(ords) o LOOP
+        DELETE FROM intent i USING unnest(ords) o
+        WHERE i.week = one_week AND i.task = tasks[o] AND i.token = tokens[o];
+    END LOOP;
+END $$;
+
+-- A task is stopped for good (rule 9) by whoever holds its work row: with nothing to undo its outcome
+-- is written, else a worker takes it and runs the undo steps. True: a worker has to.
+CREATE OR REPLACE FUNCTION stop_task(week integer, task bytea, why text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    w record;
+BEGIN
+    SELECT x.phase, x.attempt, x.sent, v.undos INTO w
+    FROM work x JOIN tool v ON v.tool = x.queue WHERE x.task = stop_task.task;
+    IF w.sent IS NULL AND w.phase < 64
+       AND NOT EXISTS (SELECT FROM step s
+                       WHERE s.week = stop_task.week AND s.task = stop_task.task
+                         AND s.kind = 'recovery_point' AND s.place / 65536 = ANY (w.undos)) THEN
+        PERFORM end_task(stop_task.week, stop_task.task, 'cancelled', NULL,
+                         why || '; ' || phases_done(stop_task.week, stop_task.task), w.attempt);
+        RETURN false;
+    END IF;
+    UPDATE work x SET cancel = true, park = false, state = 'ready', due = now_(), updated = now_()
+    WHERE x.task = stop_task.task;
+    RETURN true;
+END $$;
 
 -- A person says what became of an unknown task, and is named in the audit record. 'done': its phase
 -- happened, `state` (msgpack) is what it gave; 'absent': it did not, it is sent anew; 'fail': the
@@ -40,6 +100,11 @@ BEGIN
         VALUES (settle.week, settle.task, w.phase * 65536 + 65535, 'recovery_point', settle.name,
                 settle.state, 'settled by ' || settle.by, w.attempt, sha256(settle.state), now_());
     END IF;
+    DELETE FROM intent i
+    WHERE i.week = settle.week AND i.task = settle.task AND i.phase = w.phase;
+    -- That it was accepted counts no more; see STEP_ACCEPTED in runtime/store.h.
+    DELETE FROM step s WHERE s.week = settle.week AND s.task = settle.task
+                         AND s.place = w.phase * 65536 + 65533 AND verdict = 'absent';
     UPDATE work x SET state = 'ready', due = now_(), message = NULL, progress = NULL,
         phase = w.phase + CASE verdict WHEN 'done' THEN 1 ELSE 0 END,
         attempt = 0, first_try = NULL, sent = NULL, updated = now_()

@@ -52,8 +52,9 @@ $$;
 -- Up to `most` due tasks of these queues, in their order. `call` is random and new for each claim:
 -- the tokens begin with its first half, so that the same call again, its COMMIT's answer lost, gets
 -- what it holds already and no claim is left behind that nobody knows of (rule 11, V9). A waiting
--- commit: that a phase may have
--- been sent is durable before anything is sent (rule 4). Lock first, read steps after (rule 1).
+-- commit: that a phase may have been sent is durable before anything is sent (rule 4). Lock first,
+-- read steps after (rule 1). Among the steps, as kinds 'intent' and 'inputs', are the intents of the phase at hand and
+-- what the caller answered before its call was accepted.
 CREATE OR REPLACE FUNCTION claim(incarnation uuid, queues integer[], most integer, call uuid)
 RETURNS TABLE (task bytea, token uuid, tool integer, phase integer, attempt integer,
     crashes integer, cancel boolean, now_ms bigint, deadline_ms bigint, first_try_ms bigint,
@@ -68,12 +69,15 @@ DECLARE
     mark bytea := substring(uuid_send(claim.call) FROM 1 FOR 8);
     picked tid[] := '{}';
     claimed bytea[];
+    later text;
     queue_number integer;
     one_week integer;
 BEGIN
-    UPDATE work w SET state = 'ready' WHERE w.ctid = ANY (ARRAY(
-        SELECT x.ctid FROM work x WHERE x.state = 'scheduled' AND x.due <= at
-        ORDER BY x.due LIMIT 64 FOR UPDATE SKIP LOCKED));
+    FOREACH later IN ARRAY ARRAY['scheduled', 'unverified'] LOOP
+        UPDATE work w SET state = 'ready' WHERE w.ctid = ANY (ARRAY(
+            SELECT x.ctid FROM work x WHERE x.state = later AND x.due <= at
+            ORDER BY x.due LIMIT 64 FOR UPDATE SKIP LOCKED));
+    END LOOP;
     PERFORM 1 FROM worker w WHERE w.incarnation = claim.incarnation;
     IF NOT FOUND THEN
         RETURN; -- declared dead: nothing is given to it
@@ -113,7 +117,16 @@ BEGIN
                                    array_agg(x.kind ORDER BY x.place) AS kinds,
                                    array_agg(x.name ORDER BY x.place) AS names,
                                    array_agg(x.state ORDER BY x.place) AS states
-                            FROM step x WHERE x.week = one_week AND x.task = w.task) s;
+                            FROM (SELECT x.place, x.kind, x.name, x.state FROM step x
+                                  WHERE x.week = one_week AND x.task = w.task
+                                  UNION ALL
+                                  SELECT i.phase * 65536 + 65534, 'intent', i.name, NULL
+                                  FROM intent i
+                                  WHERE i.week = one_week AND i.task = w.task
+                                    AND i.phase = w.phase
+                                  UNION ALL
+                                  SELECT 0, 'inputs', '', convert_to(t.inputs, 'UTF8')
+                                  WHERE t.inputs IS NOT NULL) x) s;
     END LOOP;
 END $$;
 
@@ -217,8 +230,10 @@ BEGIN
 END $$;
 
 -- A claim is given up. 'retry': the attempt is spent; 'again', 'back': it is not; 'crash': one
--- crash more instead; 'unknown': nobody can tell whether it happened (V7). A task that is asked to
--- stop becomes due at once; one that is to be parked is parked now. Twice: 'lost', which means the same to the caller: forget it.
+-- crash more instead; 'unknown': nobody can tell whether it happened (V7); 'unverified': accepted
+-- downstream, not yet seen, looked for again when due; 'undo': nothing is left open, the undo steps
+-- begin. An intent of what never left goes. A task that is asked to stop becomes due at once; one that
+-- is to be parked is parked now. Twice: 'lost', which means the same to the caller: forget it.
 CREATE OR REPLACE FUNCTION release(tasks bytea[], tokens uuid[], hows text[], delays_ms bigint[],
                                    maybe_sents boolean[], reasons text[])
 RETURNS TABLE (ord integer, fence text)
@@ -236,21 +251,30 @@ BEGIN
     FROM unnest(hows, reasons) WITH ORDINALITY u (how, reason, ord)
     JOIN unnest(locked, tids) l (ord, tid) ON l.ord = u.ord
     JOIN work w ON w.ctid = l.tid
-    WHERE u.how IN ('retry', 'crash', 'unknown');
+    WHERE u.how IN ('retry', 'crash', 'unknown', 'undo');
+
+    PERFORM intents_drop(tasks, tokens,
+        (SELECT array_agg(h) FROM unnest(locked) h WHERE NOT maybe_sents[h]));
 
     UPDATE work w SET token = NULL, incarnation = NULL, progress = NULL, message = u.reason,
            updated = at,
-           state = CASE WHEN u.how = 'unknown' THEN 'unknown' WHEN w.cancel THEN 'ready'
-                        WHEN w.park THEN 'parked' WHEN u.delay_ms > 0 THEN 'scheduled'
-                        ELSE 'ready' END,
-           due = CASE WHEN w.cancel THEN at WHEN w.park THEN at + park_ttl(w.queue)
-                      ELSE at + ms(u.delay_ms) END,
+           state = CASE WHEN u.how = 'unknown' THEN 'unknown'
+                        -- Undo steps keep to their waits: nobody can ask more of them.
+                        WHEN w.cancel AND w.phase < 64 THEN 'ready'
+                        WHEN w.park AND w.phase < 64 THEN 'parked'
+                        WHEN u.how = 'unverified' THEN 'unverified'
+                        WHEN u.delay_ms > 0 THEN 'scheduled' ELSE 'ready' END,
+           due = CASE WHEN w.phase >= 64 THEN at + ms(u.delay_ms) WHEN w.cancel THEN at
+                      WHEN w.park THEN at + park_ttl(w.queue) ELSE at + ms(u.delay_ms) END,
            park = false,
-           attempt = CASE WHEN u.how IN ('retry', 'unknown') THEN w.attempt ELSE w.attempt - 1 END,
+           phase = CASE u.how WHEN 'undo' THEN 64 ELSE w.phase END,
+           attempt = CASE WHEN u.how IN ('retry', 'unknown') THEN w.attempt WHEN u.how = 'undo' THEN 0
+                          ELSE w.attempt - 1 END,
            crashes = w.crashes + CASE u.how WHEN 'crash' THEN 1 ELSE 0 END,
-           sent = CASE WHEN u.maybe_sent THEN at ELSE w.sent END,
+           sent = CASE WHEN u.how = 'undo' THEN NULL WHEN u.maybe_sent THEN at ELSE w.sent END,
            -- A first attempt that was handed back unsent leaves the next one provably the first.
-           first_try = CASE WHEN u.how = 'back' AND NOT u.maybe_sent AND w.attempt = 1
+           first_try = CASE WHEN u.how = 'undo' THEN NULL
+                            WHEN u.how = 'back' AND NOT u.maybe_sent AND w.attempt = 1
                                  AND w.crashes = 0 AND w.sent IS NULL THEN NULL
                             ELSE w.first_try END
     FROM unnest(hows, delays_ms, maybe_sents, reasons) WITH ORDINALITY

@@ -200,6 +200,8 @@ HF_TEST(tool, good_variants_are_accepted)
 		{ "\"effect_id\": \"required\",\n", "", "" },
 		{ "\"park\"", "\"continue\"", "" },
 		{ "\"./render\"", "\"/usr/bin/env\"", "" },
+		{ "\"effect\": \"pure\", ", "", "" },
+		{ "\"pure\"", "\"unsafe\"", "" },
 		{ "\"attempts\": 4", "\"mode\": \"plain\"", "" },
 		{ "\"attempts\": 4", "\"mode\": \"frames\"", "" },
 		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"", "\"kind\": \"wait\", \"ms\": 0",
@@ -252,6 +254,77 @@ HF_TEST(tool, plain_mode_and_waits_are_read)
 		tool_free(tool);
 		free(doc);
 	}
+}
+
+/* In the phase `publish`. */
+#define UNDO(members) \
+	"\"undo\": {\"kind\": \"http\", \"effect\": \"keyed\", \"key_header\": \"K\", " members "}"
+#define UNDO_REQUEST \
+	"\"request\": {\"method\": \"DELETE\", \"url\": \"{/conf/store}/r/{/state/publish/url}\"}"
+#define VERIFY(members)                                             \
+	"\"verify\": {\"request\": {\"method\": \"GET\", \"url\": " \
+	"\"{/conf/store}/r/{/state/publish/id}\"}, \"done_when\": \"/seen\"" members "}"
+
+HF_TEST(tool, undo_steps_and_verification_are_read)
+{
+	char *doc = edited(
+	    "\"key_ttl_ms\": 86400000,",
+	    "\"key_ttl_ms\": 86400000, " UNDO("\"key_ttl_ms\": 9, " UNDO_REQUEST) ", " VERIFY(
+		", \"within_ms\": 60000, \"otherwise\": \"continue\"") ",");
+	struct tool *tool = nullptr;
+	struct hf_err err = {};
+	cr_assert_eq(tool_new(slice_of(doc), &folder, &tool, &err), HF_OK, "%s", err.text);
+	const struct phase_spec *publish = tool_phase(tool, "publish");
+	cr_assert_not_null(publish->undo);
+	cr_expect_str_eq(publish->undo->name, "undo:publish");
+	cr_expect_eq(publish->undo->effect, EFFECT_KEYED);
+	cr_expect_eq(publish->undo->key_ttl_ms, 9);
+	cr_expect_str_eq(publish->undo->request.method, "DELETE");
+	cr_expect_str_eq(publish->verify.request.method, "GET");
+	cr_expect_str_eq(publish->verify.done_when, "/seen");
+	cr_expect_eq(publish->verify.within_ms, 60'000);
+	cr_expect_eq(publish->verify.every_ms, 1'000);
+	cr_expect(publish->verify.go_on);
+	cr_expect_null(tool_phase(tool, "render")->undo);
+	cr_expect_null(tool_phase(tool, "notify")->verify.request.method);
+	tool_free(tool);
+	free(doc);
+}
+
+#define IN_PUBLISH    "\"key_ttl_ms\": 86400000,"
+#define WITH(members) IN_PUBLISH " " members ","
+
+HF_TEST(tool, a_bad_undo_or_verification_is_refused_by_pointer_and_reason)
+{
+	static const struct edit edits[] = {
+		{ IN_PUBLISH, WITH("\"undo\": 7"), "/phases/2/undo: must be an object" },
+		{ IN_PUBLISH, WITH("\"undo\": {}"), "/phases/2/undo: member \"kind\" is missing" },
+		{ IN_PUBLISH, WITH("\"undo\": {\"name\": \"n\", \"kind\": \"sql\"}"),
+		  "/phases/2/undo/name: an undo step has none" },
+		{ IN_PUBLISH, WITH("\"undo\": {\"undo\": {}, \"kind\": \"sql\"}"),
+		  "/phases/2/undo/undo: an undo step has none" },
+		{ IN_PUBLISH, WITH("\"undo\": {\"kind\": \"wait\", \"ms\": 1}"),
+		  "/phases/2/undo: waiting undoes nothing" },
+		{ IN_PUBLISH, WITH(UNDO(UNDO_REQUEST)), "/phases/2/undo/key_ttl_ms: is missing" },
+		{ IN_PUBLISH, WITH("\"undo\": {\"kind\": \"sql\", \"file\": \"none.sql\"}"),
+		  "/phases/2/undo/file: file none.sql is not in" },
+		{ IN_PUBLISH,
+		  WITH("\"undo\": {\"kind\": \"http\", \"request\": {\"method\": \"GET\", \"url\": "
+		       "\"http://a/{/state/notify/id}\"}}"),
+		  "/phases/2/undo/request/url: /state/notify/id: phase \"notify\" is not before" },
+		{ IN_PUBLISH, WITH(UNDO("\"key_ttl_ms\": 90000001, " UNDO_REQUEST)),
+		  "/tombstone_ttl_ms: 90000000 is less than key_ttl_ms 90000001 of phase "
+		  "\"undo:p" },
+		{ IN_PUBLISH, WITH(VERIFY("")),
+		  "/phases/2/verify: member \"within_ms\" is missing" },
+		{ IN_PUBLISH, WITH(VERIFY(", \"within_ms\": 0")),
+		  "/phases/2/verify/within_ms: must be" },
+		{ IN_PUBLISH, WITH(VERIFY(", \"within_ms\": 1, \"otherwise\": \"no\"")),
+		  "/phases/2/verify/otherwise: must be \"unknown\" or \"continue\"" },
+		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"",
+		  "\"kind\": \"wait\", \"ms\": 1, \"undo\": {}", "/phases/0/undo: unknown member" },
+	};
+	check_refused(edits, countof(edits));
 }
 
 HF_TEST(tool, a_bad_top_level_is_refused_by_pointer_and_reason)
@@ -379,13 +452,10 @@ HF_TEST(tool, a_bad_phase_is_refused_by_pointer_and_reason)
 		{ "\"collect.sql\"", "\"none.sql\"", "/phases/0/file: file none.sql is not in" },
 		{ "\"collect.sql\"", "\"two.sql\"", "/phases/0/file: two.sql line 2: a second" },
 		{ "\"collect.sql\"", "\"commit.sql\"", "/phases/0/file: commit.sql line 1: a st" },
-		{ "\"effect\": \"pure\", ", "",
-		  "/phases/1/effect: is missing, which means unsafe" },
-		{ "\"pure\"", "\"unsafe\"",
-		  "/phases/1/effect: unsafe phases can't run yet: declare pure or keyed" },
-		{ "\"pure\"", "\"local\"", "/phases/1/effect: a phase of kind program is pure or" },
+		{ "\"pure\"", "\"local\"",
+		  "/phases/1/effect: a phase of kind program is pure, ke" },
 		{ "\"pure\"", "\"lookup\"",
-		  "/phases/1/effect: a phase of kind program is pure or" },
+		  "/phases/1/effect: a phase of kind program is pure, keyed or unsafe" },
 		{ "\"pure\"", "\"clean\"", "/phases/1/effect: no such effect class" },
 		{ "\"pure\"", "\"keyed\"", "/phases/1/key_ttl_ms: is missing" },
 		{ "\"attempts\": 4", "\"attempts\": 0", "/phases/1/attempts: must be 1 to 1000" },

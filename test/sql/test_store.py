@@ -44,12 +44,12 @@ class Store:
         """calls: (owner, tool, effect ID, arguments); an API and a number make them plain."""
         n = len(calls)
         rows = self.rows(
-            "SELECT ord, outcome, task, state FROM accept(%s::bigint[], %s::int[], %s::bytea[],"
-            " %s::text[], %s::bytea[], %s::text[], %s::text[], %s::int[], %s::uuid[], %s::bigint[],"
+            "SELECT ord, outcome, task, state FROM accept_call(%s::bigint[], %s::int[], %s::bytea[],"
+            " %s::text[], %s::bytea[], %s::text[], %s::text[], %s::int[], %s::text[], %s::int[], %s::uuid[], %s::bigint[],"
             " %s::bytea[])",
             [c[0] for c in calls], [c[1] for c in calls],
             [digest(f"{c[0]}/{c[1]}/{c[2]}")[:16] for c in calls], [c[2] for c in calls],
-            [digest(c[3]) for c in calls], [c[3] for c in calls], [None] * n, [1] * n, [api] * n, [number] * n,
+            [digest(c[3]) for c in calls], [c[3] for c in calls], [None] * n, [0] * n, [None] * n, [1] * n, [api] * n, [number] * n,
             [os.urandom(16) for _ in calls])
         return [row[1:] for row in sorted(rows)]
 
@@ -265,7 +265,7 @@ class Bench:
 
     def make_week(self):
         week = self.a.one("SELECT week_of(to_ms(now_()))")
-        for table in ("task", "step", "event", "artifact"):
+        for table in ("task", "step", "event", "artifact", "intent"):
             self.a.conn.execute(f"CREATE TABLE IF NOT EXISTS {table}_w{week} PARTITION OF {table}"
                                 f" FOR VALUES FROM ({week}) TO ({week + 1})")
         self.a.conn.execute("INSERT INTO week (week) VALUES (%s) ON CONFLICT DO NOTHING", (week,))
@@ -388,6 +388,82 @@ class Bench:
             equal(self.a.poll(self.owner, task), "ready" if sent else "failed", "and so does a deadline")
             self.move_clock("0 days")
             self.a.rows("DELETE FROM work RETURNING 1")
+
+    # --- intents and undo steps (V7, rule 9) ---
+
+    def intend(self, task, token, phase=0, store=None):
+        return (store or self.a).one("SELECT intent_put(%s, %s, %s, %s, 'p0')", week_of(task), task,
+                                     token, phase)
+
+    def kinds(self, incarnation):
+        """What a new claim of the one task is told of its steps."""
+        self.a.rows("UPDATE work SET due = clock_timestamp() RETURNING 1")
+        return self.a.rows("SELECT kinds FROM claim(%s, %s, 1, gen_random_uuid())", incarnation,
+                           [self.tool])[0][0] or []
+
+    def an_intent_stands_until_it_provably_never_left(self):
+        incarnation = new_incarnation()
+        self.a.beat(incarnation, True)
+        for how, sent, wanted in (("retry", False, []), ("back", False, []), ("retry", True, ["intent"]),
+                                  ("crash", True, ["intent"]), ("unverified", True, ["intent"])):
+            task, token = self.claimed(incarnation)
+            equal((self.intend(task, token), self.intend(task, token)), ("held", "held"),
+                  "an intent, and the same again")
+            equal(self.intend(task, new_incarnation()), "lost", "a foreign claim intends nothing")
+            equal(self.intend(task, token, 1), "lost", "nor does a phase that is not at hand")
+            equal(self.a.release(how, (task, token), sent=sent), ["held"], how)
+            equal(self.kinds(incarnation), wanted, f"{how}, sent {sent}: what the next claim is told")
+            self.a.rows("DELETE FROM work RETURNING 1")
+
+    def a_stale_intent_waits_for_the_reclaim_and_is_fenced_out(self):
+        incarnation = new_incarnation()
+        self.a.beat(incarnation, True)
+        task, token = self.claimed(incarnation)
+        self.a.one("SELECT declare_dead(%s, 1)", incarnation)
+        with self.a.conn.transaction():
+            check(self.a.one("SELECT reclaim(100)") >= 1, "reclaimed")
+            late = Late(lambda: self.intend(task, token, store=self.b))
+            check(late.blocked(), "it waits")
+        equal(late.ended(), "lost", "and intends nothing")
+        equal(self.a.one("SELECT count(*) FROM intent WHERE task = %s", task), 0, "no row")
+        counts["races"] += 1
+        self.a.rows("DELETE FROM work RETURNING 1")
+
+    def settled_as_absent_nothing_stands_in_the_way(self):
+        incarnation = new_incarnation()
+        self.a.beat(incarnation, True)
+        for verdict, left in (("absent", []), ("done", ["recovery_point"])):
+            task, token = self.claimed(incarnation)
+            self.intend(task, token)
+            self.a.release("unknown", (task, token), sent=True)
+            equal(self.a.one("SELECT settle(%s, %s, %s, 'ann', 'saw it', '\\x80', 'p0', 0, false)",
+                             week_of(task), task, verdict), "settled", verdict)
+            equal(self.kinds(incarnation), left, f"{verdict}: what the next claim is told")
+            self.a.rows("DELETE FROM work RETURNING 1")
+
+    def a_cancel_hands_what_can_be_undone_to_a_worker(self):
+        incarnation = new_incarnation()
+        self.a.beat(incarnation, True)
+        self.a.rows("UPDATE holdfast.tool SET undos = '{0}' RETURNING 1")
+        for phases, wanted in ((0, "cancelled"), (1, "ready")):
+            task, token = self.claimed(incarnation)
+            for phase in range(phases):
+                self.a.step((task, token, phase))
+            self.a.release("retry", (task, token), delay=60_000)
+            equal(self.a.cancel(self.owner, task)[0], True, "acknowledged")
+            equal(self.a.poll(self.owner, task), wanted, f"{phases} phases done")
+        claim = self.a.claim(incarnation, self.tool)[0]
+        equal(self.a.release("undo", claim[:2]), ["held"], "its undo steps begin")
+        claim = self.a.claim(incarnation, self.tool)[0]
+        equal(claim[2:4], (64, 1), "as a phase after all others, from its first attempt")
+        self.a.release("retry", claim[:2], delay=60_000)
+        equal(self.a.poll(self.owner, task), "scheduled", "a wait between two attempts is kept")
+        self.move_clock("2 hours")
+        self.a.one("SELECT expire_deadlines(100)")
+        equal(self.a.poll(self.owner, task), "scheduled", "and no deadline ends it")
+        self.move_clock("0 days")
+        self.a.rows("UPDATE holdfast.tool SET undos = '{}' RETURNING 1")
+        self.a.rows("DELETE FROM work RETURNING 1")
 
     # --- finish against cancel (rule 9), both orders ---
 
@@ -647,7 +723,7 @@ def main():
         bench.migrate()
         for name, test in vars(Bench).items():
             if not callable(test) or name in ("__init__", "migrate", "fresh", "new_task", "claimed", "stop", "move_clock",
-                        "make_week"):
+                        "make_week", "intend", "kinds"):
                 continue
             began = time.monotonic()
             test(bench)

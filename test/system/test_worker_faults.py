@@ -14,7 +14,7 @@ counts = {"outcomes": 0, "retried": 0, "handed_back": 0, "zombies": 0, "poison_s
           "neighbours": 0}
 LEASE = {"worker": {"beat_ms": 100, "lease_ms": 1000, "poll_ms": 100, "drain_ms": 5000},
          "maintain": {"lease_ms": 1000, "maintain_ms": 50}}
-SHORT = {"timeout_ms": 700, "attempts": 3}
+SHORT = {"timeout_ms": 2500, "attempts": 3}
 stack = rig.Stack(workers=2, settings=LEASE, tools=[
     rig.probe_tool(crash_limit=4),
     rig.probe_tool("brief", {"P1": SHORT, "P2": SHORT, "P3": SHORT}, crash_limit=4)])

@@ -139,12 +139,25 @@ void store_release(struct store *, const struct release_write *release,
 				const struct hf_err *err),
 		   void *ctx)
 {
-	static const char *const names[] = { "retry", "again", "back", "crash", "unknown" };
+	static const char *const names[] = { "retry",   "again",      "back", "crash",
+					     "unknown", "unverified", "undo" };
 	char *text = hf_format("%s%s %.*s", names[release->how], release->maybe_sent ? " sent" : "",
 			       (int)release->reason.len, release->reason.data);
 	note(text, ctx);
 	free(text);
 	store.delay_ms = release->delay_ms;
+	store.done = done;
+}
+
+void store_intent(struct store *, const struct task_id *, const struct uuid *, int phase,
+		  struct slice name,
+		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
+			       const struct hf_err *err),
+		  void *ctx)
+{
+	char *text = hf_format("intent %d %.*s", phase, (int)name.len, name.data);
+	note(text, ctx);
+	free(text);
 	store.done = done;
 }
 
@@ -211,13 +224,25 @@ static const char TOOL[] =
     "\"phases\":["
     "{\"name\":\"pure\",\"kind\":\"http\",\"effect\":\"pure\",\"attempts\":2," REQUEST "},"
     "{\"name\":\"keyed\",\"kind\":\"http\",\"effect\":\"keyed\",\"key_header\":\"K\","
-    "\"key_ttl_ms\":60000,\"attempts\":2," REQUEST "},"
+    "\"key_ttl_ms\":600000,\"attempts\":2," REQUEST "},"
     "{\"name\":\"look\",\"kind\":\"http\",\"effect\":\"lookup\",\"visible_within_ms\":10,"
     "\"attempts\":2,\"reconcile\":{\"request\":{\"method\":\"GET\",\"url\":\"http://h/\"},"
     "\"done_when\":\"/a\",\"absent_when_empty\":\"/b\"}," REQUEST "}],"
     "\"result\":{\"text\":\"{/task/effect_id} n={/args/n}\","
     "\"structured\":{\"s\":{\"$from\":\"/state/keyed\"}},"
     "\"links\":[\"http://h/x/report.pdf?a\"]}}";
+
+/* Two unsafe phases, the first with an undo step, the second to be verified. */
+static const char UNSAFE[] =
+    "{\"name\":\"t\",\"description\":\"d\",\"crash_limit\":3,"
+    "\"inputSchema\":{\"type\":\"object\",\"required\":[\"effect_id\"],"
+    "\"properties\":{\"effect_id\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"}}},"
+    "\"phases\":["
+    "{\"name\":\"pay\",\"kind\":\"http\",\"attempts\":2," REQUEST ","
+    "\"undo\":{\"kind\":\"http\",\"effect\":\"keyed\",\"key_header\":\"K\",\"key_ttl_ms\":60000,"
+    "\"attempts\":2," REQUEST "}},"
+    "{\"name\":\"run\",\"kind\":\"program\",\"command\":[\"x\"]}],"
+    "\"result\":{\"text\":\"done\"}}";
 
 static struct tool *tool;
 static struct claimed_task task;
@@ -250,6 +275,14 @@ static void set_up(void)
 	memset(&store, 0, sizeof store);
 	memset(&phase, 0, sizeof phase);
 	ended = 0;
+}
+
+static void set_up_unsafe(void)
+{
+	struct hf_err err = {};
+	set_up();
+	tool_free(tool);
+	cr_assert_eq(tool_new(slice_of(UNSAFE), nullptr, &tool, &err), HF_OK, "%s", err.text);
 }
 
 static void tear_down(void)
@@ -969,6 +1002,188 @@ HF_TEST(run, arguments_that_do_not_read_back_fail_the_task, .init = set_up, .fin
 	begin();
 	expect_write("failed");
 	expect_inside("\"type\":\"corrupt\"");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, an_unsafe_phase_starts_behind_its_intent, .init = set_up_unsafe, .fini = tear_down)
+{
+	begin();
+	expect_write("intent 0 pay");
+	cr_assert_eq(phase.starts, 0, "nothing starts before the intent is durable");
+	answer();
+	expect_phase("pay");
+	report_done("{}");
+	expect_write("step pay@65535 a1 {}");
+	answer();
+	expect_write("intent 1 run");
+	answer();
+	expect_phase("run");
+	report_done("{}");
+	expect_write("completed");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, an_intent_that_is_fenced_out_starts_nothing, .init = set_up_unsafe, .fini = tear_down)
+{
+	begin();
+	answer_with(HF_OK, FENCE_LOST, false, (struct slice){});
+	cr_assert_eq(phase.starts, 0);
+	expect_end();
+}
+
+HF_TEST(run, a_cancel_behind_the_intent_sends_nothing, .init = set_up_unsafe, .fini = tear_down)
+{
+	begin();
+	run_wish(run, WISH_CANCEL);
+	answer();
+	cr_assert_eq(phase.starts, 0);
+	expect_write("cancelled");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, what_is_unsafe_and_unanswered_is_unknown_whatever_is_left, .init = set_up_unsafe,
+	.fini = tear_down)
+{
+	static const enum phase_outcome outcomes[] = { PHASE_RETRY, PHASE_AGAIN, PHASE_CRASHED,
+						       PHASE_CANCELLED };
+	for (size_t i = 0; i < countof(outcomes); i++) {
+		ended = 0;
+		begin();
+		answer();
+		report((struct phase_result){
+		    .outcome = outcomes[i], .text = "timed out", .maybe_sent = true });
+		expect_write("unknown sent pay: timed out; may have happened");
+		answer();
+		expect_end();
+	}
+}
+
+HF_TEST(run, what_is_unsafe_and_never_left_is_tried_again, .init = set_up_unsafe, .fini = tear_down)
+{
+	begin();
+	answer();
+	report((struct phase_result){ .outcome = PHASE_RETRY, .text = "no connection" });
+	expect_write("retry pay: no connection");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, an_intent_of_an_earlier_claim_is_never_followed_by_a_second_send,
+	.init = set_up_unsafe, .fini = tear_down)
+{
+	struct claimed_step steps[] = { { STEP_INTENT, step_place_recovery(0) - 1, slice_of("pay"),
+					  slice_of("") } };
+	task.steps = steps;
+	task.steps_count = 1;
+	claimed_again(0, 950'000);
+	begin();
+	cr_assert_eq(phase.starts, 0);
+	expect_write("unknown");
+	answer();
+	expect_end();
+	/* Without one the store's guess at a dead worker's send counts for nothing. */
+	ended = 0;
+	task.steps_count = 0;
+	begin();
+	expect_write("intent 0 pay");
+	answer();
+	expect_phase("pay");
+	report_done("{}");
+	run_wish(run, WISH_CANCEL);
+	answer_with(HF_OK, FENCE_LOST, false, (struct slice){});
+	expect_end();
+}
+
+HF_TEST(run, a_cancel_goes_on_to_the_undo_steps, .init = set_up_unsafe, .fini = tear_down)
+{
+	begin();
+	answer();
+	report_done("{}");
+	run_wish(run, WISH_CANCEL);
+	answer();
+	expect_write("undo cancelled; done before: pay");
+	answer();
+	expect_end();
+}
+
+static void claimed_to_undo(struct claimed_step *step, struct buf *state)
+{
+	*step = step_at(0, state, "{}");
+	task.steps = step;
+	task.steps_count = 1;
+	task.phase = UNDO_PHASE_FIRST;
+	task.cancel = true;
+}
+
+HF_TEST(run, undo_steps_run_under_a_cancel_and_past_the_deadline, .init = set_up_unsafe,
+	.fini = tear_down)
+{
+	hf_cleanup(buf) struct buf state = {};
+	struct claimed_step step;
+	claimed_to_undo(&step, &state);
+	task.deadline_ms = task.now_ms - 1;
+	begin();
+	expect_phase("undo:pay");
+	cr_assert_eq(phase.cancels, 0, "neither stops them");
+	report((struct phase_result){ .outcome = PHASE_RETRY, .text = "503", .maybe_sent = true });
+	expect_write("retry sent undo:pay: 503; attempt 2 of 2");
+	answer();
+	expect_end();
+	ended = 0;
+	begin();
+	report_done("{}");
+	expect_write("step undo:pay@8388607 a1 key {}");
+	answer();
+	expect_write("cancelled  | cancelled; done before: pay; undone: pay");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, an_undo_step_that_fails_fails_the_task_and_says_so, .init = set_up_unsafe,
+	.fini = tear_down)
+{
+	hf_cleanup(buf) struct buf state = {};
+	struct claimed_step step;
+	claimed_to_undo(&step, &state);
+	begin();
+	report((struct phase_result){ .outcome = PHASE_FAILED, .text = "refused" });
+	expect_write("failed");
+	expect_inside("undo:pay: refused");
+	expect_inside("\"executed\":\"yes\"");
+	expect_inside("done before: pay");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, an_undone_phase_is_not_undone_twice, .init = set_up_unsafe, .fini = tear_down)
+{
+	hf_cleanup(buf) struct buf a = {}, b = {};
+	struct claimed_step steps[2];
+	claimed_to_undo(&steps[0], &a);
+	steps[1] = step_at(undo_phase(0), &b, "{}");
+	task.steps = steps;
+	task.steps_count = 2;
+	begin();
+	cr_assert_eq(phase.starts, 0);
+	expect_write("cancelled");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, a_keyed_phase_past_its_window_is_not_sent_blindly, .init = set_up, .fini = tear_down)
+{
+	hf_cleanup(buf) struct buf a = {};
+	struct claimed_step steps[] = { step_at(0, &a, "{}") };
+	task.steps = steps;
+	task.steps_count = 1;
+	claimed_again(1, 950'000);
+	task.first_try_ms = 1'000'000 - 580'000; /* of 600 s, less a margin of 5 % */
+	begin();
+	cr_assert_eq(phase.starts, 0);
+	expect_write("unknown keyed: the window of its key downstream is over");
 	answer();
 	expect_end();
 }

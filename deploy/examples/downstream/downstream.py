@@ -22,6 +22,7 @@ was told of. At start the ledger is read back; a torn last line belonged to nobo
                     order. A 2xx makes the effect; a file that does not begin with HTTP/ is a reset.
                     {DATE+3s} in a file is an HTTP date in 3 s, {OTHER} is the member "other"
     delay_before_ms, delay_after_ms   wait before an effect, and between effect and answer
+    visible_after_ms   a message is answered at once and stands in the mailbox only after this
 
 The same key with another request is 422; a key whose first request is still being worked on, 409.
 """
@@ -159,7 +160,8 @@ class Downstream:
         self.requests = len(read_lines(requests))
         self.journal = Journal(ledger, requests)
         self.control = {"mode": "honour", "lose_answers": 0, "script": [], "other": "",
-                        "delay_before_ms": 0, "delay_after_ms": 0}
+                        "delay_before_ms": 0, "delay_after_ms": 0, "visible_after_ms": 0}
+        self.visible_at = {}  # message ID -> monotonic time, where it is not there at once
 
     def remember(self, line):
         self.effects += 1
@@ -226,8 +228,10 @@ class Downstream:
                                     "keys": sorted(self.keys)})
         if request.path == "/messages":
             wanted = request.query.get("ref")
+            now = time.monotonic()
             return json_reply(200, {"items": [message for message in self.messages
-                                              if not wanted or message["ref"] == wanted[0]]})
+                                              if (not wanted or message["ref"] == wanted[0])
+                                              and self.visible_at.get(message["id"], now) <= now]})
         path = self.report_path(request.path)
         if path is None or not os.path.isfile(path):
             return json_reply(404, {"error": "there is no such thing"})
@@ -314,6 +318,9 @@ class Downstream:
                 None, store_file, self.report_path(request.path), request.body)
         # In the mailbox from here on: a message that can be read back exists, answered or not.
         after = self.control["delay_after_ms"]
+        if request.path == "/send" and self.control["visible_after_ms"]:
+            self.visible_at[line["id"]] = (time.monotonic()
+                                           + self.control["visible_after_ms"] / 1000)
         if not keyed or request.path == "/send":
             self.remember(line)
         await self.log(request, "effect, answer lost" if lose else "effect", line)
