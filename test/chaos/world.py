@@ -58,6 +58,7 @@ class World(rig.Stack):
                  environments=None):
         """environments: name of a process -> what it has beside the others."""
         self.findings = findings
+        self.stopped = False
         self.environments = environments or {}
         self.through_proxy = through_proxy
         self.proxy = None
@@ -231,12 +232,14 @@ class World(rig.Stack):
         process.kill()
 
     def begin(self, process):
+        if self.stopped:
+            raise RuntimeError("the run is over")
         process.start()
         self.downed.discard(process)
 
     def look_for_dead(self):
         """A process that ended by itself is a bug; it is started again."""
-        for process in self.processes:
+        for process in [] if self.stopped else self.processes:
             if process in self.downed or process.alive():
                 continue
             lines = process.log().splitlines()

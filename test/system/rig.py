@@ -103,7 +103,8 @@ def in_parallel(work, items):
         except Exception as error:  # noqa: BLE001 - handed to the caller below
             errors.append(error)
 
-    threads = [threading.Thread(target=one, args=pair) for pair in enumerate(items)]
+    # Daemons: a test that is told to end does not wait for them.
+    threads = [threading.Thread(target=one, args=pair, daemon=True) for pair in enumerate(items)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -372,6 +373,7 @@ class Stack:
         return Client(self.apis[api].port, token)
 
     def stop(self):
+        self.stopped = True
         for process in self.processes:
             if process.alive():
                 process.signal(signal.SIGCONT)
