@@ -212,7 +212,12 @@ BEGIN
         last_states, last_keys, last_answers, attempts, last_took_ms);
 
     INSERT INTO step (week, task, place, kind, name, result, error, message, attempt, token, hash, at)
-    SELECT finish.week, u.task, 2147483647, 'outcome', u.outcome, u.result, u.error, u.message,
+    SELECT finish.week, u.task, 2147483647, 'outcome', u.outcome, u.result, u.error,
+           -- What hung in the air when the undo steps began is still to be told at their end (V7).
+           u.message || coalesce(CASE WHEN u.outcome <> 'completed' THEN
+               (SELECT substring(e.text FROM '; [^;]+ may have taken effect$') FROM event e
+                WHERE e.week = finish.week AND e.task = u.task AND e.kind = 'undo'
+                ORDER BY e.place DESC LIMIT 1) END, ''),
            u.attempt, u.token,
            sha256(convert_to(coalesce(u.result, '') || coalesce(u.error, ''), 'UTF8')), now_()
     FROM unnest(tasks, tokens, outcomes, results, errors, messages, attempts) WITH ORDINALITY
