@@ -4,12 +4,12 @@ B026, B028), progress tokens (B015), a quiet stream behind a proxy that cuts qui
 client that is gone before its answer (B013), malformed calls beside honest pollers (B010), and
 nesting at its exact limit with small stacks (B027)."""
 
+import base64
 import json
 import random
 import resource
 import select
 import socket
-import subprocess
 import threading
 import time
 
@@ -23,10 +23,31 @@ ROUNDS = 51
 POLLERS = 20
 STACK_BYTES = 256 * 1024
 
-counts = {"results": 0, "tokens": 0, "proxied": 0, "rounds": 0, "malformed": 0, "depths": 0}
-stack = rig.Stack(apis=3, workers=2, settings={"api": {"ping_ms": PING_MS},
-                                               "worker": {"poll_ms": 100}})
+counts = {"results": 0, "tokens": 0, "proxied": 0, "rounds": 0, "malformed": 0, "params": 0,
+          "depths": 0}
+SCHEMA = {"type": "object", "required": ["effect_id"], "additionalProperties": False, "properties": {
+    "effect_id": {"type": "string", "minLength": 1, "maxLength": 255},
+    "region": {"type": "string", "x-mcp-header": "Region"},
+    "size": {"type": "integer", "x-mcp-header": "Size"},
+    "urgent": {"type": "boolean", "x-mcp-header": "Urgent"}}}
+stack = rig.Stack(apis=3, workers=2, tools=["rig_report", "rig_other", rig.http_tool(
+    "routed", members={"inputSchema": SCHEMA})], settings={"api": {"ping_ms": PING_MS},
+                                                           "worker": {"poll_ms": 100}})
 client = stack.client()
+
+
+def with_small_stack(process):
+    """The same program once more, so that nothing that a peer sends may need much of it."""
+    process.terminate()
+    process.argv = ["prlimit", f"--stack={STACK_BYTES}", *process.argv]
+    process.start()
+
+
+with_small_stack(stack.workers[1])
+with_small_stack(stack.apis[2])
+rig.until(lambda: stack.ready(stack.apis[2]), 20, "the API with a small stack ready")
+equal({resource.prlimit(process.pid, resource.RLIMIT_STACK)[0]
+       for process in (stack.workers[1], stack.apis[2])}, {STACK_BYTES}, "stacks are small")
 
 
 # --- what a tool gives ----------------------------------------------------------------------------
@@ -313,6 +334,48 @@ def malformed():
     equal([api.alive() and api.pid for api in stack.apis], pids, "malformed: the same processes")
 
 
+# --- arguments that stand in headers ---------------------------------------------------------------
+
+def params():
+    """B009: what a gateway routed by is what runs."""
+    def sentinel(text):
+        return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+
+    cases = [  # arguments, headers, taken
+        ({"region": "eu"}, {"Region": "eu"}, True), ({"region": "eu"}, {"REGION": " eu "}, True),
+        ({"region": "eu"}, {"Region": sentinel("eu")}, True),
+        ({"region": "\u00e9"}, {"Region": sentinel("\u00e9")}, True),
+        ({"region": " a\n"}, {"Region": sentinel(" a\n")}, True),
+        ({"region": ""}, {"Region": ""}, True), ({}, {}, True),
+        ({}, {"Unknown": "x"}, True), ({"size": 42}, {"Size": "42"}, True),
+        ({"size": 42}, {"Size": "42.0"}, True), ({"size": 42.0}, {"Size": "42"}, True),
+        ({"urgent": True}, {"Urgent": "true"}, True), ({"urgent": False}, {"Urgent": "false"}, True),
+        ({"region": "eu", "size": 1}, {"Region": "eu", "Size": "1"}, True),
+        ({"region": "eu"}, {}, False), ({"region": "eu"}, {"Region": "us"}, False),
+        ({"region": "eu"}, {"Region": "EU"}, False), ({"region": "eu"}, {"Region": ""}, False),
+        ({"region": "eu"}, {"Region": "=?base64?ZX?="}, False),
+        ({"region": "eu"}, {"Region": sentinel("us")}, False),
+        ({"region": "eu"}, {"Region": "eu,us"}, False), ({}, {"Region": "eu"}, False),
+        ({"region": None}, {"Region": "eu"}, False), ({"size": 42}, {"Size": "43"}, False),
+        ({"size": 42}, {"Size": "4.2e1"}, False), ({"size": 42}, {"Size": "042"}, False),
+        ({"size": 9007199254740993}, {"Size": "9007199254740992"}, False),
+        ({"urgent": True}, {"Urgent": "True"}, False), ({"urgent": True}, {"Urgent": "1"}, False),
+        ({"region": "eu", "size": 1}, {"Region": "eu"}, False),
+    ]
+    for number, (arguments, headers, taken) in enumerate(cases):
+        effect_id = f"param-{number}"
+        answer = client.call("routed", {"effect_id": effect_id, **arguments}, headers={
+            f"Mcp-Param-{name}": value for name, value in headers.items()})
+        equal((answer.status, answer.code, answer.handle),
+              (200, None, True) if taken else (400, -32020, False), f"{arguments} under {headers}")
+        equal(len(stack.task_rows(effect_id)), int(taken), f"{arguments}: stored or not")
+        counts["params"] += 1
+    # No header for null: then it is the schema that speaks.
+    answer = client.call("routed", {"effect_id": "param-null", "region": None})
+    equal((answer.status, answer.handle, answer.structured.get("executed")), (200, False, "no"),
+          "null without a header")
+
+
 # --- depth ----------------------------------------------------------------------------------------
 
 def deep_body(effect_id, depth=0, meta_depth=0):
@@ -325,14 +388,7 @@ def deep_body(effect_id, depth=0, meta_depth=0):
 def depths():
     limit = DEPTH_MAX - ARGUMENT_DEPTH
     pids = [api.pid for api in stack.apis]
-    port = rig.free_port()
-    small = stack.start("api-small", ["prlimit", f"--stack={STACK_BYTES}", rig.HOLDFAST, "api",
-                                      "--listen", f"127.0.0.1:{port}", "--tokens-file",
-                                      stack.folder / "tokens", "--keys-file", stack.folder / "keys"])
-    small.port = port
-    rig.until(lambda: stack.ready(small), 20, "the API with a small stack ready")
-    equal(resource.prlimit(small.pid, resource.RLIMIT_STACK)[0], STACK_BYTES, "its stack is small")
-    for api in (stack.apis[0], small):
+    for api in (stack.apis[0], stack.apis[2]):
         poster = rig.Client(api.port)
         for number, (depth, meta_depth, taken) in enumerate((
                 (limit, 0, True), (limit + 1, 0, False), (0, limit, True), (0, limit + 1, False),
@@ -352,14 +408,12 @@ def depths():
                 equal((end["status"], end["result"]["isError"]), ("completed", False), f"{what}: runs")
             counts["depths"] += 1
     equal([api.alive() and api.pid for api in stack.apis], pids, "depth: the same processes")
-    check(small.alive(), "depth: the one with a small stack lives")
-    small.terminate()
 
 
-for part in (results, tokens, quiet_stream, gone, malformed, depths):
+for part in (results, tokens, quiet_stream, gone, malformed, params, depths):
     began = time.monotonic()
     part()
     print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
 check(all(worker.alive() for worker in stack.workers), "the workers live")
 rig.finish("border", counts, {"results": len(RESULTS), "tokens": 11, "proxied": 1, "rounds": ROUNDS,
-                              "malformed": 22, "depths": 18})
+                              "malformed": 22, "params": 30, "depths": 18})

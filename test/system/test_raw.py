@@ -223,6 +223,10 @@ def look(case, answers, interim, closed):
               f"{what}: no id member", repr(first))
         if case.code is not None and isinstance(case.code, str):
             equal(first.structured.get("executed"), "no", f"{what}: executed")
+    # All of them can be answered in JSON, also those that would take a stream (B004).
+    equal({answer.headers.get("content-type") for answer in answers
+           if answer.body or case.how == "no body"} - {"application/json"}, set(),
+          f"{what}: type of the answer")
     check(not any(300 <= answer.status < 400 for answer in answers), f"{what}: never a redirect")
     check(not case.check or holds(case.check, case, answers), f"{what}: {case.check}",
           [repr(answer) for answer in answers])
