@@ -26,7 +26,11 @@ struct json_quirks {
 	size_t duplicate_at; /* byte of the later name, in the first object to close with two */
 };
 
-/* As json_scan, but these two are noted and no fault. What has one must not be walked. */
+constexpr size_t JSON_MEMBERS_MAX = 10'000; /* of all objects of a text from outside */
+
+/* As json_scan, but these two are noted and no fault. What has one must not be walked. For texts of
+ * whom nobody trusts: JSON_MEMBERS_MAX counts (HF_LIMIT), since looking for equal names is what
+ * takes longest. */
 enum hf_code json_scan_quirks(struct slice text, struct json_quirks *quirks, struct hf_err *err);
 
 enum json_type {

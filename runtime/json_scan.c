@@ -26,6 +26,7 @@ struct scan {
 	size_t at;
 	struct scan_name *names; /* of all open objects, outermost first */
 	size_t names_count, names_room;
+	size_t members;       /* of all objects so far */
 	struct buf unescaped; /* names that had escapes; reserved once, so that it never moves */
 	struct json_quirks *quirks; /* nullptr: none is let through */
 	struct hf_err *err;
@@ -272,6 +273,9 @@ static enum hf_code scan_object(struct scan *scan, unsigned depth)
 		if (peek(scan) != '"')
 			return refuse_here(scan, "a member name in quotes");
 		size_t start = scan->at;
+		if (scan->quirks && ++scan->members > JSON_MEMBERS_MAX)
+			return hf_fail(scan->err, HF_LIMIT, "byte %zu: more than %zu members",
+				       start, JSON_MEMBERS_MAX);
 		hf_try(scan_string(scan));
 		push_name(scan, (struct slice){ scan->text.data + start, scan->at - start }, start);
 		skip_space(scan);

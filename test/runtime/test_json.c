@@ -253,6 +253,21 @@ static void add_times(struct buf *buf, const char *piece, size_t times)
 		buf_add_text(buf, piece);
 }
 
+HF_TEST(json, members_from_outside_have_an_exact_limit)
+{
+	for (size_t members = JSON_MEMBERS_MAX; members <= JSON_MEMBERS_MAX + 1; members++) {
+		hf_cleanup(buf) struct buf text = {};
+		buf_add_byte(&text, '[');
+		for (size_t i = 0; i < members; i++)
+			buf_add_text(&text, i ? ",{\"a\":0}" : "{\"a\":0}");
+		buf_add_byte(&text, ']');
+		struct json_quirks quirks;
+		cr_expect_eq(json_scan_quirks(buf_slice(&text), &quirks, nullptr),
+			     members > JSON_MEMBERS_MAX ? HF_LIMIT : HF_OK);
+		cr_expect_eq(json_scan(buf_slice(&text), nullptr), HF_OK);
+	}
+}
+
 HF_TEST(json, depth_and_number_length_have_exact_limits)
 {
 	static const char *const pairs[][2] = { { "[", "]" }, { "{\"a\":", "}" } };

@@ -2,7 +2,7 @@
 """The border of the API beyond single requests: what a tool's bytes become on the wire (B015, B025,
 B026, B028), progress tokens (B015), a quiet stream behind a proxy that cuts quiet ones (B014), a
 client that is gone before its answer (B013), malformed calls beside honest pollers (B010), and
-nesting at its exact limit with small stacks (B027)."""
+nesting and size at their exact limits with small stacks (B027)."""
 
 import base64
 import json
@@ -17,6 +17,8 @@ import rig
 from rig import check, equal
 
 DEPTH_MAX = 64      # of a whole body or a stored value
+MEMBERS_MAX = 10_000  # of a body
+AROUND = 16  # of them in client.body() beside the value of an argument
 ARGUMENT_DEPTH = 3  # body, params and arguments around the value of an argument
 PING_MS, PROXY_IDLE_S = 400, 2.0
 ROUNDS = 51
@@ -233,7 +235,8 @@ def quiet_stream():
     proxy = Proxy(stack.apis[0].port)
     stack.rig({"sleep_ms": {"P1": int(3 * PROXY_IDLE_S * 1000)}})
     stream = Stream("rig_report", "quiet", port=proxy.port)
-    equal(stream.messages()[-1]["result"]["isError"], False, "quiet stream: the result")
+    ends = [message["result"]["isError"] for message in stream.messages() if "id" in message]
+    equal(ends, [False], "quiet stream: the result")
     check(b"X-Accel-Buffering: no" in stream.head, "quiet stream: not to be buffered", stream.head)
     comments = stream.body.count(b": ping\r\n\r\n")
     check(comments >= 3 * PROXY_IDLE_S * 1000 / PING_MS / 2, "quiet stream: comments", comments)
@@ -407,6 +410,16 @@ def depths():
                 end = client.wait(answer.task_id).result
                 equal((end["status"], end["result"]["isError"]), ("completed", False), f"{what}: runs")
             counts["depths"] += 1
+    for members, taken in ((MEMBERS_MAX - AROUND, True), (MEMBERS_MAX - AROUND + 1, False),
+                           (400_000, False)):
+        effect_id = f"members-{members}"
+        wide = b"{" + b",".join(b'"%x":0' % number for number in range(members)) + b"}"
+        body = client.body("rig_report", {"effect_id": effect_id, "opt": "@"}).replace(b'"@"', wide)
+        answer = client.post(body, client.headers("tools/call", "rig_report"))
+        equal((answer.status, answer.code, answer.handle),
+              (200, None, True) if taken else (400, -32700, False), f"{members} members")
+        equal(len(stack.task_rows(effect_id)), int(taken), f"{members} members: stored or not")
+        counts["depths"] += 1
     equal([api.alive() and api.pid for api in stack.apis], pids, "depth: the same processes")
 
 
@@ -416,4 +429,4 @@ for part in (results, tokens, quiet_stream, gone, malformed, params, depths):
     print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
 check(all(worker.alive() for worker in stack.workers), "the workers live")
 rig.finish("border", counts, {"results": len(RESULTS), "tokens": 11, "proxied": 1, "rounds": ROUNDS,
-                              "malformed": 22, "params": 30, "depths": 18})
+                              "malformed": 22, "params": 30, "depths": 21})
