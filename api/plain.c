@@ -31,6 +31,7 @@
 #include "api/watch.h"
 #include "runtime/base.h"
 #include "runtime/clock.h"
+#include "runtime/config.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
@@ -379,7 +380,7 @@ static void on_turn(struct ev_loop *, ev_timer *timer, int)
 		request_stream(plain->request);
 	}
 	request_ping(plain->request);
-	timer_start(plain, &plain->turn, PLAIN_PING_MS);
+	timer_start(plain, &plain->turn, plain->request->api->config->ping_ms);
 }
 
 static void remember(struct plain *plain, const struct task_view *view)

@@ -309,7 +309,7 @@ class Stack:
     def env(self, **more):
         return {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LANG": "C.UTF-8",
                 "HOLDFAST_DSN": self.cluster.dsn(), "HOLDFAST_DOWNSTREAM_URL": self.downstream_url,
-                "HOLDFAST_LEDGER": str(self.ledger_path),
+                "HOLDFAST_LEDGER": str(self.ledger_path), "HOLDFAST_RIG": str(self.rig_path),
                 "RIG_RUN_LOG": str(self.run_log_path), "RIG_FOLDER": str(self.folder),
                 **self.environment, **more}
 
