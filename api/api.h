@@ -12,7 +12,9 @@ struct call;
 struct catalog;
 struct companions;
 struct config;
+struct follow;
 struct listener;
+struct listens;
 struct plains;
 struct presence;
 struct request;
@@ -28,6 +30,8 @@ struct api {
 	struct presence *presence;
 	struct watch *watch;
 	struct plains *plains;
+	struct follow *follow;
+	struct listens *listens;
 	struct companions *companions;
 	struct ev_loop *loop;
 	int key_version; /* for new tasks */
