@@ -16,9 +16,10 @@ struct look_back;
 struct store;
 struct task_view;
 
-constexpr int64_t FOLLOW_EVERY_MS = 500; /* between two ticks */
-constexpr int64_t FOLLOW_SOON_MS = 100;  /* after a hint; hints that come faster are one */
-constexpr size_t FOLLOW_LOOKS_MAX = 256; /* in a tick; the others have the next ones */
+constexpr int64_t FOLLOW_EVERY_MS = 500;   /* between two ticks */
+constexpr int64_t FOLLOW_SOON_MS = 100;    /* after a hint; hints that come faster are one */
+constexpr size_t FOLLOW_LOOKS_MAX = 256;   /* in a tick; the others have the next ones */
+constexpr unsigned FOLLOW_URGENT_MAX = 16; /* first looks, and those asked for, in flight */
 
 /* Embedded by who follows. Zero it, set the first four. */
 struct follower {
@@ -35,6 +36,7 @@ struct follower {
 	struct follower *next, *previous;
 	struct look_back *look; /* in flight */
 	bool again;             /* that look may have been too early */
+	bool urgent;            /* stands in that line */
 };
 
 [[nodiscard]] struct follow *follow_new(struct ev_loop *loop, struct store *store);
@@ -42,11 +44,11 @@ struct follower {
  * nullptr; returns nullptr. */
 struct follow *follow_free(struct follow *follow);
 
-/* Looks at once, and goes on until follow_remove. */
+/* Looks as soon as may be, and goes on until follow_remove. */
 void follow_add(struct follow *follow, struct follower *follower);
 /* Nothing is called any more. Harmless where it does not follow. */
 void follow_remove(struct follower *follower);
-/* Looks at once, also at one that was paused. */
+/* Looks as soon as may be, also at one that was paused. */
 void follow_again(struct follower *follower);
 /* Tasks have ended. */
 void follow_hint(struct follow *follow);
