@@ -241,7 +241,9 @@ static void open_stream(struct listen *listen)
 	if (listen->held.len)
 		call_write(listen->request->call, buf_slice(&listen->held));
 	buf_deinit(&listen->held);
+	ev_now_update(loop_of(listen));
 	ev_timer_again(loop_of(listen), &listen->ping);
+	ev_timer_start(loop_of(listen), &listen->life);
 	if (listen->owes_tools)
 		tell_tools(listen);
 	if (is_over(listen))
@@ -342,9 +344,7 @@ static struct listen *listen_new(struct request *request)
 	request->call->on_gone_ctx = listen;
 
 	ev_timer_init(&listen->ping, on_ping, 0, (double)LISTEN_PING_MS / 1000);
-	ev_now_update(loop_of(listen));
 	ev_timer_init(&listen->life, on_life, (double)listens->api->config->listen_ms / 1000, 0);
-	ev_timer_start(loop_of(listen), &listen->life);
 	return listen;
 }
 

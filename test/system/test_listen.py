@@ -21,6 +21,7 @@ ACK = "notifications/subscriptions/acknowledged"
 TASK = "notifications/tasks"
 TOOLS = "notifications/tools/list_changed"
 MANY = 200
+ROUNDS = 16
 BIG_BYTES = 300_000
 BIG_TASKS = 40
 PING_S = 15
@@ -49,7 +50,8 @@ def small_api(name, **settings):
 def new_task(plan=None, token="rig-alice", api=0, tool="probe"):
     effect_id = f"listen-{uuid.uuid4()}"
     client = stack.client(token, api)
-    answer = client.call(tool, {"effect_id": effect_id, "plan": json.dumps(plan or {"P1": []})})
+    answer = client.call_until_handle(tool, {"effect_id": effect_id,
+                                             "plan": json.dumps(plan or {"P1": []})})
     client.close()
     check(answer.handle, "a handle", repr(answer))
     counts["tasks"] += 1
@@ -198,6 +200,12 @@ def resources(api):
     status = pathlib.Path("/proc", str(api.pid), "status").read_text()
     resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
     return len(os.listdir(f"/proc/{api.pid}/fd")), int(resident.split()[1])
+
+
+def peak(api):
+    """Resident kB at the most."""
+    status = pathlib.Path("/proc", str(api.pid), "status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
 
 
 # --- what is said ---------------------------------------------------------------------------------
@@ -359,8 +367,11 @@ def in_tree(pid, ancestor):
 
 def tools_change():
     """After `tools apply` every process tells it, and whoever is asked then knows the tools."""
+    apis = [small_api("api-early")]
+    time.sleep(0.5)  # they look for tools at other times than each other
+    apis.append(small_api("api-late"))
     wanting = [Stream({"toolsListChanged": True}, api=api, declare=False, ident=f"t{n}")
-               for n, api in enumerate(stack.apis)]
+               for n, api in enumerate(apis)]
     _, task_id = new_task(GATED)
     other = Stream({"toolsListChanged": False, "taskIds": [task_id]})
     for stream in [*wanting, other]:
@@ -372,8 +383,8 @@ def tools_change():
         for stream in wanting:
             stream.hear(0.01)
         heard = next((stream for stream in wanting if stream.told(method=TOOLS)), None)
-    for api in (0, 1):  # at once, both
-        client = stack.client(api=api)
+    for api in [*apis, *stack.apis]:  # at once, all
+        client = rig.Client(api.port)
         names = [tool["name"] for tool in client.request("tools/list", {}).result["tools"]]
         client.close()
         check("fresh" in names, "tools: whoever is asked has it", names)
@@ -387,6 +398,8 @@ def tools_change():
     other.hear(0.2)
     equal(other.told(method=TOOLS), [], "tools: not told who did not ask")
     other.leave()
+    for api in apis:
+        api.terminate()
 
 
 def refusals():
@@ -465,8 +478,10 @@ def slow_readers():
     pad = "x" * BIG_BYTES
     effects = rig.in_parallel(
         lambda _: new_task({"P1": [], "pad": pad}, tool="big")[1], list(range(BIG_TASKS)))
-    until(lambda: all(get(task_id).result["status"] == "completed" for task_id in effects), 60,
-          "big ones run")
+    client = stack.client()
+    for task_id in effects:
+        equal(client.wait(task_id).result["status"], "completed", "a big one runs")
+    client.close()
     api = small_api("api-slow", write_timeout_ms=1500)
     warm = Stream({"taskIds": effects[:1]}, api=api)
     warm.until(lambda s: s.whole, what="warm")
@@ -485,10 +500,11 @@ def slow_readers():
     until(lambda: resources(api)[0] <= before[0], 20, "who does not read is cut off")
     for stream in deaf:
         stream.leave()
-    grown = resources(api)[1] - before[1]
-    counts["slow_grown_kb"] = grown
-    # Each may hold one result over its bound, and what the allocator keeps; all of it is 12 MB each.
-    check(grown < 8 * 4 * BIG_BYTES // 1024, "slow readers: a bounded buffer", grown)
+    grown = peak(api) - before[1]
+    counts["slow_peak_kb"] = grown
+    # Nine times 12 MB are asked for. Each may hold one result over its bound, and what the store
+    # brings at once is bounded, too.
+    check(grown < 40_000, "slow readers: a bounded buffer", grown)
     check(api.alive(), "slow readers: it lives")
     api.terminate()
 
@@ -519,7 +535,7 @@ def many():
 
     effect_id, task_id = new_task(GATED)
     sizes = []
-    for _ in range(6):
+    for _ in range(ROUNDS):
         streams = [Stream({"taskIds": [task_id], "toolsListChanged": True}, api=api, ident=n)
                    for n in range(MANY)]
         for n, stream in enumerate(streams):
@@ -531,8 +547,9 @@ def many():
         for stream in streams:
             stream.socket.close()
         sizes.append(resources(api)[1])
-    counts["left_grown_kb"] = sizes[-1] - sizes[1]
-    check(sizes[-1] - sizes[1] < 2000, "leaving: no growth", sizes)
+    # At first the allocator takes its share.
+    counts["left_grown_kb"] = sizes[-1] - sizes[ROUNDS // 2]
+    check(counts["left_grown_kb"] < 1000, "leaving: no growth", sizes)
 
 
 def looks_per_s(seconds):
@@ -586,7 +603,7 @@ def main():
     for api in stack.apis:
         check(api.alive(), f"{api.name} lives")
         equal(api.terminate(), 0, f"{api.name} leaves")
-    rig.finish("listen", counts, {"streams": 1400, "many": MANY, "left": 6 * MANY, "kills": 2,
+    rig.finish("listen", counts, {"streams": 3000, "many": MANY, "left": ROUNDS * MANY, "kills": 2,
                                   "ended": 25})
 
 
