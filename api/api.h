@@ -12,8 +12,10 @@ struct call;
 struct catalog;
 struct companions;
 struct config;
+struct follow;
 struct listener;
 struct monitor;
+struct listens;
 struct plains;
 struct presence;
 struct request;
@@ -29,6 +31,8 @@ struct api {
 	struct presence *presence;
 	struct watch *watch;
 	struct plains *plains;
+	struct follow *follow;
+	struct listens *listens;
 	struct companions *companions;
 	struct ev_loop *loop;
 	int key_version; /* for new tasks */
