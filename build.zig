@@ -22,7 +22,7 @@ const runtime_files = [_][]const u8{
     "json_canon.c",   "json_number.c",   "json_scan.c",   "key.c",        "log.c",
     "pgvalue.c",      "random.c",        "rfc3339.c",     "schema.c",      "schema_check.c", "schema_pattern.c",
     "sql_text.c",     "sqlphase.c",      "store.c",       "store_api.c",  "store_worker.c",
-    "task.c",         "template.c",      "tool.c",        "tool_check.c", "tool_parse.c",
+    "task.c",         "template.c",      "tool.c",        "trace.c",        "tool_check.c", "tool_parse.c",
     "tool_http.c",    "tool_phase.c",   "value.c",
 };
 /// The program itself: the only files that see both api/ and worker/.
@@ -36,9 +36,9 @@ const program_files = [_][]const u8{
     "terminal.c",    "tool_apply.c", "tool_folder.c",
 };
 const api_files = [_][]const u8{
-    "answer.c",    "api.c",      "auth.c",     "catalog.c", "companion.c", "conn.c",
+    "answer.c",    "api.c",      "auth.c",     "call_trace.c", "catalog.c", "companion.c", "conn.c", "cursor.c",
     "discover.c",  "effect_id.c", "headers.c", "health.c",  "http.c",      "http_text.c",
-    "http_write.c", "ladder.c",  "listener.c", "mcp.c",     "plain.c",     "presence.c",
+    "http_write.c", "intent_window.c", "ladder.c", "listener.c", "mcp.c", "param_headers.c", "plain.c", "presence.c",
     "result.c",    "rpc.c",      "sse.c",      "tasks.c",   "tools.c",     "watch.c",
 };
 const worker_files = [_][]const u8{

@@ -446,8 +446,8 @@ static void on_accepted(void *ctx, enum hf_code code, enum accept_outcome outcom
 	plain->replayed = outcome == ACCEPT_SAME;
 	plain->watcher.id = view->id;
 	log_info(plain->replayed ? "call repeated" : "call accepted", "task_id",
-		 task_id_format(&view->id, id), "tool", plain->tool, "owner",
-		 LOG_INT(plain->watcher.owner), nullptr);
+		 task_id_format(&view->id, id), "trace_id", plain->accepting->trace_id, "tool",
+		 plain->tool, "owner", LOG_INT(plain->watcher.owner), nullptr);
 	start_waiting(plain, view);
 }
 

@@ -238,6 +238,8 @@ static enum hf_code slow_round(struct maintain *m, struct hf_err *err)
 	hf_try(watch_clock(m, err));
 	if (!m->leapt)
 		hf_try(retention(m, err));
+	if (!m->leapt)
+		hf_try(drain(m, "SELECT holdfast.sweep_windows(200)", "intent windows over", err));
 	return pg_run(m->conn, "RESET ROLE", 0, nullptr, nullptr, err);
 }
 
