@@ -186,6 +186,8 @@ static void conn_shut(struct conn *conn)
 {
 	if (conn->state == CONN_CLOSED)
 		return;
+	if (conn->call && conn->state == CONN_STREAMING && conn->timed_out)
+		conn->call->call.too_slow = true;
 	conn_move(conn, CONN_CLOSED);
 	ev_io_stop(conn->loop, &conn->read_io);
 	ev_io_stop(conn->loop, &conn->write_io);
