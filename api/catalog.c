@@ -244,8 +244,7 @@ static void add_effects(const struct tool *tool, struct buf *out)
 		json_string_encode(slice_of(tool->effect_id_fallback), out);
 	}
 	if (tool->intent_window_ms > 0)
-		buf_add_format(out, ",\"intentWindowMs\":%lld",
-			       (long long)tool->intent_window_ms);
+		buf_add_format(out, ",\"intentWindowMs\":%lld", (long long)tool->intent_window_ms);
 	buf_add_text(out, "}}");
 }
 

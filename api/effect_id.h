@@ -41,8 +41,8 @@ enum effect_answer effect_id_read(const struct call *call, struct slice params,
 				  struct slice arguments, struct arena *arena,
 				  struct effect_id *out);
 
-/* Of a call that effect_id_read found absent: the member `name` of its _meta, which its client sets for
- * reasons of its own and sends again when it sends the call again (R1.9). */
+/* Of a call that effect_id_read found absent: the member `name` of its _meta, which its client sets
+ * for reasons of its own and sends again when it sends the call again (R1.9). */
 enum effect_answer effect_id_read_fallback(struct slice params, const char *name,
 					   struct arena *arena, struct effect_id *out);
 

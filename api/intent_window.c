@@ -1,5 +1,5 @@
-/* intent_window.c - see intent_window.h. Called by tools.c, right before acceptance: what was chosen
- * is durable by then, and the effect of that ID decides everything else (V1). */
+/* intent_window.c - see intent_window.h. Called by tools.c, right before acceptance: what was
+ * chosen is durable by then, and the effect of that ID decides everything else (V1). */
 #include "api/intent_window.h"
 
 #include "runtime/base.h"
@@ -17,8 +17,7 @@ static void on_chosen(void *ctx, enum hf_code code, struct slice effect_id,
 		request_unavailable(request, code, err, "no");
 		return;
 	}
-	accepting->effect_id.text =
-	    (struct slice){ arena_copy(arena, effect_id), effect_id.len };
+	accepting->effect_id.text = (struct slice){ arena_copy(arena, effect_id), effect_id.len };
 	accepting->call.effect_id = accepting->effect_id.text;
 	accepting->intent_window_ms = 0;
 	request->go_on(request);

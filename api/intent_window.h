@@ -1,7 +1,7 @@
-/* intent_window.h - a call without any effect ID, on a tool that takes equal calls within a time for
- * one (R1.9; "intent_window_ms" in tool.json). What is merged: calls of the same owner on the same
- * tool with canonically equal arguments, none of which carries an effect ID. Until when: that many
- * ms after the first of them, by the database's clock; later ones do not make it longer. */
+/* intent_window.h - a call without any effect ID, on a tool that takes equal calls within a time
+ * for one (R1.9; "intent_window_ms" in tool.json). What is merged: calls of the same owner on the
+ * same tool with canonically equal arguments, none of which carries an effect ID. Until when: that
+ * many ms after the first of them, by the database's clock; later ones do not make it longer. */
 #pragma once
 
 #include "api/mcp.h"

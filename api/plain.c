@@ -204,8 +204,9 @@ static void log_gone(const struct plain *plain, int step)
 {
 	char id[TASK_ID_TEXT_LEN + 1];
 	bool parks = plain->on_disconnect == DISCONNECT_PARK;
-	const char *how = strcmp(plain->loss, "deadline") == 0 ? "client too slow" :
-		strcmp(plain->loss, "stream_closed") == 0 ? "stream closed" : "connection closed";
+	const char *how = strcmp(plain->loss, "deadline") == 0        ? "client too slow"
+			  : strcmp(plain->loss, "stream_closed") == 0 ? "stream closed"
+								      : "connection closed";
 	char *msg = parks ? hf_format("%s cancelled at step %d (%s)", plain->tool, step, how)
 			  : hf_format("%s goes on (%s)", plain->tool, how);
 	log_info(msg, "task_id", task_id_format(&plain->watcher.id, id), "step", LOG_INT(step),

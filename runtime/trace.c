@@ -123,8 +123,7 @@ static bool token_valid(struct slice text)
 static bool baggage_value_valid(struct slice text)
 {
 	for (size_t i = 0; i < text.len; i++)
-		if (text.data[i] <= ' ' || text.data[i] > '~' ||
-		    is_one_of(text.data[i], "\",;\\"))
+		if (text.data[i] <= ' ' || text.data[i] > '~' || is_one_of(text.data[i], "\",;\\"))
 			return false;
 	return true;
 }

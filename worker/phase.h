@@ -63,8 +63,8 @@ const char *run_task_id(const struct run *run);             /* text form */
 const char *run_tool_folder(const struct run *run);
 /* The phase's own derived key (call 0), or that of a further call of it. 52 characters. */
 const char *run_key(const struct run *run);
-/* The trace context that the call came with, and the traceparent of this attempt's own span in it; ""
- * where it came with none. */
+/* The trace context that the call came with, and the traceparent of this attempt's own span in it;
+ * "" where it came with none. */
 const struct trace *run_trace(const struct run *run);
 const char *run_traceparent(const struct run *run);
 enum hf_code run_derive(const struct run *run, uint32_t call, char *text, struct hf_err *err);

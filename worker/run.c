@@ -511,8 +511,8 @@ static void digest(struct run *run)
 	}
 	bool done = result->outcome == PHASE_DONE || result->outcome == PHASE_COMMITTED;
 	log_write(done ? LOG_DEBUG : LOG_INFO, "phase", "task_id", run->id, "trace_id",
-		  run_trace_id(run), "tool", run->tool->name, "phase", run->spec->name, "attempt", LOG_INT(run_attempt(run)), "outcome",
-		  outcome_names[result->outcome], "took_ms",
+		  run_trace_id(run), "tool", run->tool->name, "phase", run->spec->name, "attempt",
+		  LOG_INT(run_attempt(run)), "outcome", outcome_names[result->outcome], "took_ms",
 		  LOG_INT(clock_boot_ms() - run->started_at), "text", result->text.data, nullptr);
 	if (!done && run->lost == LOSS_CLAIM) {
 		run_move(run, RUN_ENDED);

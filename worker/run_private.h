@@ -76,9 +76,9 @@ struct run {
 	struct arena *arena;
 	struct claimed_task task;
 	char id[TASK_ID_TEXT_LEN + 1];
-	struct trace trace; /* of task.trace */
+	struct trace trace;              /* of task.trace */
 	char trace_id[TRACE_ID_LEN + 1]; /* for the log; empty where there is none */
-	struct buf args; /* with the effect ID in it */
+	struct buf args;                 /* with the effect ID in it */
 	int64_t claimed_at, deadline_at;
 	struct known_state *states; /* one a phase, none an undo step */
 	bool undone[TOOL_PHASES_MAX];
