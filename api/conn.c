@@ -635,12 +635,14 @@ void call_write(struct call *call, struct slice bytes)
 	hf_assert(out->streaming);
 	if (call->gone || conn->lost || out->head)
 		return;
-	if (unsent(conn) > STREAM_UNSENT_BYTES_MAX)
+	if (unsent(conn) > STREAM_UNSENT_BYTES_MAX) {
 		conn->lost = true; /* seen by the next step */
-	else if (out->chunks)
+		call->too_slow = true;
+	} else if (out->chunks) {
 		http_write_chunk(&conn->out, bytes);
-	else
+	} else {
 		buf_add_slice(&conn->out, bytes);
+	}
 	resume(conn);
 }
 
