@@ -41,8 +41,8 @@ def tool(name, hints, opts):
 
 
 stack = rig.Stack(apis=2, workers=2, tools=[
-    *(tool(name, hints, {"effect_id_fallback": FALLBACK, "intent_window_ms": 60_000})
-      for name, hints in HINTS.items()),
+    *(tool(name, hints, {"effect_id_fallback": FALLBACK}) for name, hints in HINTS.items()),
+    *(tool(f"{name}_window", hints, {"intent_window_ms": 60_000}) for name, hints in HINTS.items()),
     *(tool(f"{name}_bare", hints, {}) for name, hints in HINTS.items())])
 numbers = iter(range(1, 10**6))
 
@@ -143,7 +143,7 @@ def measure(key):
     """tool -> [arrivals, effects]"""
     table = {}
     for name in HINTS:
-        tool_name = f"{name}_bare" if key == "none" else name
+        tool_name = name + {"none": "_bare", "window": "_window"}.get(key, "")
         sums = [0, 0]
         for way in WAYS:
             for turn in range(ROUNDS):
