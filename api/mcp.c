@@ -249,9 +249,12 @@ static void refuse_token(struct call *call, enum auth_answer answer)
 
 /* This server keeps no sessions, so whoever names one has lost it: a client of an older revision
  * that was moved here, say. */
-static void log_session(const struct call *call)
+static void log_session(const struct call *call, const struct refusal *refusal)
 {
 	struct slice session;
+	if (refusal->status != 405 && refusal->code != RPC_UNSUPPORTED_VERSION &&
+	    refusal->code != RPC_INVALID_PARAMS)
+		return;
 	if (call_header(call, "Mcp-Session-Id", &session, nullptr))
 		log_info("session not found", "cause", "session_not_found", nullptr);
 }
@@ -276,7 +279,7 @@ static void climb(struct request *request)
 	switch (ladder_climb(request->call, &request->rpc, request->call->arena, &request->top,
 			     &refusal)) {
 	case LADDER_REFUSED:
-		log_session(request->call);
+		log_session(request->call, &refusal);
 		request_refuse(request, &refusal);
 		return;
 	case LADDER_NOTIFIED:
@@ -292,7 +295,7 @@ void mcp_call(struct api *api, struct call *call)
 {
 	struct refusal refusal = {};
 	if (!ladder_gate(call, &api->gate, &refusal)) {
-		log_session(call);
+		log_session(call, &refusal);
 		call_refuse(call, (struct slice){}, &refusal);
 		return;
 	}
