@@ -30,6 +30,7 @@
 #include "worker/frame.h"
 #include "worker/host.h"
 #include "worker/phase.h"
+#include "worker/span.h"
 #include "worker/text.h"
 #include "worker/worker.h"
 
@@ -225,9 +226,11 @@ static void send_run(struct program *program)
 {
 	struct run *run = program->run;
 	const struct claimed_task *task = run_task(run);
+	const struct trace *trace = run_trace(run);
+	const char *parent = run_traceparent(run);
 	struct buf *out = &program->out;
 	size_t start = frame_begin(out);
-	frame_map(out, 11);
+	frame_map(out, 11 + span_count(trace, parent));
 	member_text(out, "t", slice_of("run"));
 	member_int(out, "run", host_run(program->host));
 	member_text(out, "task", slice_of(run_task_id(run)));
@@ -237,6 +240,7 @@ static void send_run(struct program *program)
 	member_text(out, "effect_id", task->effect_id);
 	member_text(out, "key", slice_of(run_key(run)));
 	member_int(out, "deadline_ms", program->limit_ms);
+	span_add_members(trace, parent, out);
 	member_json(out, "args", task->arguments);
 	member_json(out, "state", run_states_json(run));
 	if (!frame_end(out, start)) {
@@ -496,7 +500,7 @@ static char **plain_run_vars(const struct program *program)
 	struct run *run = program->run;
 	const struct claimed_task *task = run_task(run);
 	int64_t left_ms = run_time_left_ms(run);
-	char **vars = hf_alloc(9 * sizeof *vars), **next = vars;
+	char **vars = hf_alloc((9 + SPAN_PARTS) * sizeof *vars), **next = vars;
 	*next++ = hf_format("HOLDFAST_TASK=%s", run_task_id(run));
 	*next++ = hf_format("HOLDFAST_TOOL=%s", run_tool(run)->name);
 	*next++ = hf_format("HOLDFAST_PHASE=%s", program_name(program));
@@ -506,6 +510,7 @@ static char **plain_run_vars(const struct program *program)
 	*next++ = hf_format("HOLDFAST_KEY=%s", run_key(run));
 	*next++ = hf_format("HOLDFAST_DEADLINE_MS=%lld", (long long)left_ms);
 	*next++ = hf_format("HOLDFAST_DEADLINE=%lld", (long long)(clock_wall_ms() + left_ms));
+	span_add_vars(run_trace(run), run_traceparent(run), next);
 	return vars;
 }
 
