@@ -2,7 +2,8 @@
  * the loop the store was opened with; `done` is called exactly once, never from inside the call.
  * What arrives while a batch is in flight forms the next batch. A lost answer is resolved here:
  * the same statement is sent again until the store has said what happened, for as long as Postgres
- * is away. The API's operations alone give up, after STORE_GIVE_UP_MS, with HF_BUSY.
+ * is away. The API's operations alone give up, after STORE_GIVE_UP_MS, with HF_BUSY
+ * (nothing happened, nor will) or HF_TIMEOUT (it may have).
  * Slices and strings given are copied; those handed to `done` live until it returns. */
 #pragma once
 
@@ -18,7 +19,7 @@
 struct ev_loop;
 struct store;
 
-constexpr int64_t STORE_GIVE_UP_MS = 2'000; /* accept, poll, cancel: then HF_BUSY */
+constexpr int64_t STORE_GIVE_UP_MS = 2'000; /* accept, poll, cancel: then HF_BUSY or HF_TIMEOUT */
 
 enum store_role { STORE_API, STORE_WORKER };
 
@@ -29,6 +30,8 @@ struct store *store_open(struct ev_loop *loop, enum store_role role, const char 
 void store_close(struct store *store);
 /* Every lane is connected and answered lately: what /readyz says. */
 bool store_ready(const struct store *store);
+/* Sets the gauges of lanes, queues and beats. */
+void store_collect(const struct store *store);
 
 /* --- API -------------------------------------------------------------------------------------- */
 
@@ -96,8 +99,8 @@ struct task_view {
 };
 
 /* One shared commit for all accepts that arrived meanwhile; equal keys are folded. ACCEPT_NEW is
- * said after that commit is durable (R1.3, V2). HF_BUSY, HF_LIMIT: say executed "no" (the caller
- * may repeat; should the commit have gone through all the same, the repeat finds it). */
+ * said after that commit is durable (R1.3, V2). HF_BUSY, HF_LIMIT: say executed "no"; HF_TIMEOUT:
+ * "maybe" (a repeat finds it, should the commit have gone through). */
 void store_accept(struct store *store, const struct accept_call *call,
 		  void (*done)(void *ctx, enum hf_code code, enum accept_outcome outcome,
 			       const struct task_view *view, const struct hf_err *err),
@@ -123,6 +126,14 @@ void store_answer(struct store *store, int64_t owner, const struct task_id *id,
 		  struct slice answers,
 		  void (*done)(void *ctx, enum hf_code code, int taken, const struct hf_err *err),
 		  void *ctx);
+
+/* The effect ID of a call that carries none (R1.9): `fresh`, or that of the first such call of the
+ * same owner, tool and fingerprint, if it was within `window_ms`. A waiting commit. */
+void store_intent_window(struct store *store, const struct accept_call *call, struct slice fresh,
+			 int64_t window_ms,
+			 void (*done)(void *ctx, enum hf_code code, struct slice effect_id,
+				      const struct hf_err *err),
+			 void *ctx);
 
 /* HF_OK once the wish is durable or the task is terminal; HF_MISSING as above. */
 void store_cancel(struct store *store, int64_t owner, const struct task_id *id,

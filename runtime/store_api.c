@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base.h"
+#include "runtime/metrics.h"
 #include "runtime/random.h"
 #include "runtime/store.h"
 #include "runtime/store_inner.h"
@@ -150,13 +151,19 @@ static void accept_build(struct batch_item *const *items, size_t count, struct p
 		pgarray_bytes(params, accept_of(items[i])->random, 16);
 }
 
+static const char *const accept_names[] = {
+	[ACCEPT_NEW] = "new",
+	[ACCEPT_SAME] = "same",
+	[ACCEPT_CONFLICT] = "conflict",
+	[ACCEPT_EXPIRED] = "expired",
+};
+
 static enum accept_outcome accept_outcome_of(struct slice name)
 {
-	if (slice_is(name, "new"))
-		return ACCEPT_NEW;
-	if (slice_is(name, "same"))
-		return ACCEPT_SAME;
-	return slice_is(name, "conflict") ? ACCEPT_CONFLICT : ACCEPT_EXPIRED;
+	enum accept_outcome outcome = ACCEPT_NEW;
+	while (outcome < ACCEPT_EXPIRED && !slice_is(name, accept_names[outcome]))
+		outcome++;
+	return outcome;
 }
 
 /* One row answers its item and those that share its key; only the first can be new, each is judged
@@ -188,6 +195,7 @@ static void accept_tell(struct batch_item *item, enum accept_outcome outcome,
 			continue;
 		}
 		bool seen = mine == ACCEPT_NEW || mine == ACCEPT_SAME;
+		metric_add(METRIC_calls_total, accept_names[mine], 1);
 		op->done(op->ctx, HF_OK, mine, seen ? view : nullptr, nullptr);
 		if (op != first)
 			free(op);
@@ -226,6 +234,7 @@ static void accept_fail(struct batch_item *item, enum hf_code code, const struct
 }
 
 const struct batch_kind batch_accept = {
+	.name = "accept",
 	.sql = "SELECT * FROM holdfast.accept_call($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, "
 	       "$11, $12, $13)",
 	.folds = true,
@@ -263,6 +272,7 @@ void store_accept(struct store *store, const struct accept_call *call,
 	effect_digest(call->owner, call->tool_name, call->effect_id, op->digest);
 	random_bytes(op->random, sizeof op->random);
 	op->item.bytes = bytes;
+	op->item.source = call->owner;
 	op->item.key = (struct slice){ (const char *)op->digest, sizeof op->digest };
 	store_add(store, BATCH_ACCEPT, &op->item);
 }
@@ -392,6 +402,7 @@ static void poll_deliver(struct batch_item *const *items, size_t count, const PG
 }
 
 const struct batch_kind batch_poll = {
+	.name = "poll",
 	.sql = "SELECT * FROM holdfast.poll($1, $2, $3)",
 	.build = task_build,
 	.deliver = poll_deliver,
@@ -418,6 +429,7 @@ static void cancel_deliver(struct batch_item *const *items, size_t count, const 
 }
 
 const struct batch_kind batch_cancel = {
+	.name = "cancel",
 	.sql = "SELECT * FROM holdfast.cancel($1, $2, $3)",
 	.build = task_build,
 	.deliver = cancel_deliver,
@@ -434,6 +446,7 @@ static struct task_op *task_op_new(struct store *store, int64_t owner, const str
 	op->ctx = ctx;
 	op->item.week = task_id_week(id);
 	op->item.bytes = TASK_ID_BYTES;
+	op->item.source = owner;
 	return op;
 }
 
@@ -488,6 +501,7 @@ static void attach_deliver(struct batch_item *const *items, size_t count, const 
 }
 
 const struct batch_kind batch_attach = {
+	.name = "attach",
 	.sql = "SELECT holdfast.attach($1, $2, $3, $4)",
 	.build = attach_build,
 	.deliver = attach_deliver,
@@ -531,6 +545,7 @@ static void detach_deliver(struct batch_item *const *items, size_t count, const 
 }
 
 const struct batch_kind batch_detach = {
+	.name = "detach",
 	.sql = "SELECT * FROM holdfast.detach($1, $2, $3, $4)",
 	.build = detach_build,
 	.deliver = detach_deliver,
@@ -593,6 +608,42 @@ void store_answer(struct store *store, int64_t owner, const struct task_id *id,
 	pgparams_text(&params, answers);
 	db_call(store->lanes[LANE_WRITE], "SELECT * FROM holdfast.answer($1, $2, $3, $4)", &params,
 		STORE_GIVE_UP_MS, on_answer, op);
+}
+
+/* --- intent window ---------------------------------------------------------------------------- */
+
+struct window_op {
+	void (*done)(void *ctx, enum hf_code code, struct slice effect_id,
+		     const struct hf_err *err);
+	void *ctx;
+};
+
+static void on_window(void *ctx, enum hf_code code, const PGresult *result,
+		      const struct hf_err *err)
+{
+	struct window_op *op = ctx;
+	op->done(op->ctx, code, code == HF_OK ? pgrow_slice(result, 0, 0) : (struct slice){}, err);
+	free(op);
+}
+
+void store_intent_window(struct store *store, const struct accept_call *call, struct slice fresh,
+			 int64_t window_ms,
+			 void (*done)(void *ctx, enum hf_code code, struct slice effect_id,
+				      const struct hf_err *err),
+			 void *ctx)
+{
+	unsigned char digest[EFFECT_DIGEST_BYTES];
+	/* Of a table of its own, where the fingerprint stands for the effect ID. */
+	effect_digest(call->owner, call->tool_name,
+		      (struct slice){ (const char *)call->fingerprint, FINGERPRINT_BYTES }, digest);
+	struct window_op *op = hf_alloc(sizeof *op);
+	*op = (struct window_op){ done, ctx };
+	struct pgparams params = {};
+	pgparams_bytea(&params, (struct slice){ (const char *)digest, sizeof digest });
+	pgparams_text(&params, fresh);
+	pgparams_int8(&params, window_ms);
+	db_call(store->lanes[LANE_WRITE], "SELECT holdfast.intent_window($1, $2, $3)", &params,
+		STORE_GIVE_UP_MS, on_window, op);
 }
 
 /* --- find ------------------------------------------------------------------------------------- */

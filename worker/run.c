@@ -42,6 +42,7 @@
 #include "runtime/clock.h"
 #include "runtime/config.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 #include "runtime/random.h"
 #include "worker/retry.h"
 #include "worker/run_private.h"
@@ -211,8 +212,8 @@ static void start_phase(struct run *run, bool settling)
 		return;
 	}
 	run_progress_phase(run);
-	log_debug("phase starts", "task_id", run->id, "phase", run->spec->name, "attempt",
-		  LOG_INT(run_attempt(run)), nullptr);
+	log_debug("phase starts", "task_id", run->id, "trace_id", run_trace_id(run), "phase",
+		  run->spec->name, "attempt", LOG_INT(run_attempt(run)), nullptr);
 	run_move(run, RUN_WORKING);
 	void *state = run->kind->start(run);
 	run->kind_state = run->result.here ? nullptr : state;
@@ -288,8 +289,8 @@ static void unknown(struct run *run)
 	run_fail(run, "attempts_exhausted", buf_slice(&run->result.text), false);
 	return;
 #endif
-	log_warn("outcome unknown", "task_id", run->id, "phase", run->spec->name, "error",
-		 run->result.text.data, nullptr);
+	log_warn("outcome unknown", "task_id", run->id, "trace_id", run_trace_id(run), "phase",
+		 run->spec->name, "error", run->result.text.data, nullptr);
 	run_release_because(run, RELEASE_UNKNOWN, 0, "; may have happened, nobody can tell yet");
 }
 
@@ -508,6 +509,15 @@ static bool is_open(const struct run *run)
 	       !((size_t)outcome < countof(answered) && answered[outcome]);
 }
 
+static void digest_unknown(struct run *run)
+{
+	/* The same key is asked with again, by another worker. */
+	if (run->back && !run_is_cancelled(run) && run->spec->effect == EFFECT_KEYED)
+		run_give_back(run, true);
+	else
+		unknown(run);
+}
+
 static void digest(struct run *run)
 {
 	struct kept_result *result = &run->result;
@@ -523,10 +533,14 @@ static void digest(struct run *run)
 		run->first = false;
 	}
 	bool done = result->outcome == PHASE_DONE || result->outcome == PHASE_COMMITTED;
-	log_write(done ? LOG_DEBUG : LOG_INFO, "phase", "task_id", run->id, "tool", run->tool->name,
-		  "phase", run->spec->name, "attempt", LOG_INT(run_attempt(run)), "outcome",
-		  outcome_names[result->outcome], "took_ms",
-		  LOG_INT(clock_boot_ms() - run->started_at), "text", result->text.data, nullptr);
+	const char *outcome = outcome_names[result->outcome];
+	int64_t took_ms = clock_boot_ms() - run->started_at;
+	metric_add(METRIC_phases_total, outcome, 1);
+	metric_add(METRIC_phase_seconds_total, outcome, took_ms);
+	log_write(done ? LOG_DEBUG : LOG_INFO, "phase", "task_id", run->id, "trace_id",
+		  run_trace_id(run), "tool", run->tool->name, "phase", run->spec->name, "attempt",
+		  LOG_INT(run_attempt(run)), "outcome", outcome, "took_ms", LOG_INT(took_ms),
+		  "text", result->text.data, nullptr);
 	if (!done && run->lost == LOSS_CLAIM) {
 		run_move(run, RUN_ENDED);
 		return;
@@ -537,10 +551,8 @@ static void digest(struct run *run)
 	}
 	switch (result->outcome) {
 	case PHASE_DONE:
-		digest_done(run, false);
-		break;
 	case PHASE_COMMITTED:
-		digest_done(run, true);
+		digest_done(run, result->outcome == PHASE_COMMITTED);
 		break;
 	case PHASE_RETRY:
 		digest_retry(run);
@@ -558,11 +570,7 @@ static void digest(struct run *run)
 		run_fail(run, "phase_failed", buf_slice(&result->text), result->maybe_executed);
 		break;
 	case PHASE_UNKNOWN:
-		/* The same key is asked with again, by another worker. */
-		if (run->back && !run_is_cancelled(run) && run->spec->effect == EFFECT_KEYED)
-			run_give_back(run, true);
-		else
-			unknown(run);
+		digest_unknown(run);
 		break;
 	case PHASE_UNVERIFIED:
 		digest_unverified(run);

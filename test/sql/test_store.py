@@ -702,6 +702,8 @@ class Bench:
             "poll_asking": lambda: self.a.rows("SELECT * FROM poll_asking(%s, %s, %s)", week_of(task),
                                                self.owner, task),
             "finish": lambda: self.a.finish((task, token)),
+            "gauges": lambda: self.a.rows("SELECT * FROM gauges()"),
+            "count_work": lambda: self.a.rows("SELECT * FROM count_work(7, 1)"),
         }.items():
             # Statistics of other sessions may come late; a walk of ours would show each time.
             for _ in range(3):
