@@ -18,12 +18,12 @@ const c_flags = [_][]const u8{
 /// configuration never has to watch a directory.
 const runtime_files = [_][]const u8{
     "arena.c",        "base.c",          "batch.c",       "buf.c",        "clock.c",
-    "config.c",       "db.c",            "err.c",         "file.c",         "id.c",         "json.c",
+    "config.c",       "content.c",   "db.c",            "err.c",         "file.c",         "id.c",         "json.c",
     "json_canon.c",   "json_number.c",   "json_scan.c",   "key.c",        "log.c",
     "pgvalue.c",      "random.c",        "rfc3339.c",     "schema.c",      "schema_check.c", "schema_pattern.c",
-    "sql_text.c",     "sqlphase.c",      "store.c",       "store_api.c",  "store_worker.c",
+    "sql_text.c",     "sqlphase.c",      "store.c",       "store_api.c",  "store_pack.c",   "store_worker.c",
     "task.c",         "template.c",      "tool.c",        "tool_check.c", "tool_parse.c",
-    "tool_http.c",    "tool_phase.c",   "value.c",
+    "tool_http.c",    "tool_phase.c",   "uri_template.c", "value.c",
 };
 /// The program itself: the only files that see both api/ and worker/.
 const program_files = [_][]const u8{
@@ -32,13 +32,13 @@ const program_files = [_][]const u8{
     "bench_run.c",   "bench_server.c", "bench_wal.c", "bench_work.c", "cmd_bench.c",
     "main.c",        "cmd_api.c",    "cmd_call.c",    "cmd_maintain.c", "cmd_migrate.c", "cmd_settle.c",
     "cmd_step.c",    "cmd_task.c",    "cmd_tools.c",  "cmd_updown.c",  "cmd_version.c",  "cmd_worker.c",
-    "call_show.c",   "maintain.c",   "mcp_client.c",  "migrations.c",   "task_story.c",
+    "call_show.c",   "maintain.c",   "mcp_client.c",  "migrations.c",   "pack.c", "pack_apply.c", "pack_prompt.c", "pack_resource.c", "task_story.c",
     "terminal.c",    "tool_apply.c", "tool_folder.c",
 };
 const api_files = [_][]const u8{
-    "answer.c",    "api.c",      "auth.c",     "catalog.c", "companion.c", "conn.c",
+    "answer.c",    "api.c",      "artifacts.c", "auth.c",     "catalog.c", "companion.c", "completion.c", "conn.c", "cursor.c",
     "discover.c",  "effect_id.c", "headers.c", "health.c",  "http.c",      "http_text.c",
-    "http_write.c", "ladder.c",  "listener.c", "mcp.c",     "plain.c",     "presence.c",
+    "http_write.c", "ladder.c",  "list.c", "listener.c", "mcp.c",     "packs.c", "plain.c",     "presence.c", "prompts.c", "resources.c",
     "result.c",    "rpc.c",      "sse.c",      "tasks.c",   "tools.c",     "watch.c",
 };
 const worker_files = [_][]const u8{

@@ -13,6 +13,7 @@ struct catalog;
 struct companions;
 struct config;
 struct listener;
+struct packs;
 struct plains;
 struct presence;
 struct request;
@@ -24,6 +25,7 @@ struct api {
 	struct gate gate;
 	struct auth *auth;
 	struct catalog *catalog;
+	struct packs *packs; /* replaced with the catalog */
 	struct store *store;
 	struct presence *presence;
 	struct watch *watch;

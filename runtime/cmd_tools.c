@@ -11,14 +11,13 @@
 #include "runtime/command.h"
 #include "runtime/config.h"
 #include "runtime/json.h"
+#include "runtime/pack.h"
 #include "runtime/tool.h"
 #include "runtime/tool_apply.h"
 #include "runtime/tool_folder.h"
 
 constexpr int VERSION_CHARS_SHOWN = 12;
 
-HF_DEFINE_CLEANUP(tool, struct tool *, tool_free)
-HF_DEFINE_CLEANUP(tool_folder, struct tool_folder *, tool_folder_free)
 HF_DEFINE_CLEANUP(pg, PGconn *, PQfinish)
 HF_DEFINE_CLEANUP(result, PGresult *, PQclear)
 
@@ -50,25 +49,51 @@ static int complain_of(const char *dir, const struct hf_err *err)
 	return EXIT_FAILED;
 }
 
-static enum hf_code folder_open(const char *dir, struct tool_folder **folder, struct tool **tool,
-				struct hf_err *err)
+struct opened {
+	struct tool_folder *folder;
+	struct tool *tool; /* nullptr: prompts and resources alone */
+	struct pack *pack;
+};
+
+static void hf_cleanup_opened(struct opened *opened)
 {
-	hf_try(tool_folder_read(dir, folder, err));
-	return tool_folder_tool(*folder, tool, err);
+	pack_free(opened->pack);
+	tool_free(opened->tool);
+	tool_folder_free(opened->folder);
+}
+
+static enum hf_code folder_open(const char *dir, struct opened *opened, struct hf_err *err)
+{
+	hf_try(tool_folder_read(dir, &opened->folder, err));
+	if (tool_folder_find(opened->folder, "tool.json"))
+		hf_try(tool_folder_tool(opened->folder, &opened->tool, err));
+	return pack_new(opened->folder, opened->tool ? opened->tool->name : nullptr, &opened->pack,
+			err);
+}
+
+static const char *plural(size_t count)
+{
+	return count == 1 ? "" : "s";
 }
 
 /* --- check ------------------------------------------------------------------------------------ */
 
 static int check_one(const char *dir)
 {
-	hf_cleanup(tool_folder) struct tool_folder *folder = nullptr;
-	hf_cleanup(tool) struct tool *tool = nullptr;
+	hf_cleanup(opened) struct opened opened = {};
 	struct hf_err err = {};
-	if (folder_open(dir, &folder, &tool, &err) != HF_OK)
+	if (folder_open(dir, &opened, &err) != HF_OK)
 		return complain_of(dir, &err);
-	printf("%s: good, version %.*s, %zu phase%s, %zu file%s\n", tool->name, VERSION_CHARS_SHOWN,
-	       tool->version, tool->phases_count, tool->phases_count == 1 ? "" : "s", folder->count,
-	       folder->count == 1 ? "" : "s");
+	const struct pack *pack = opened.pack;
+	printf("%s: good, version %.*s", pack->name, VERSION_CHARS_SHOWN, pack->version);
+	if (opened.tool)
+		printf(", %zu phase%s", opened.tool->phases_count,
+		       plural(opened.tool->phases_count));
+	if (pack->prompts > 0 || !opened.tool)
+		printf(", %zu prompt%s", pack->prompts, plural(pack->prompts));
+	if (pack->resources > 0 || !opened.tool)
+		printf(", %zu resource%s", pack->resources, plural(pack->resources));
+	printf(", %zu file%s\n", opened.folder->count, plural(opened.folder->count));
 	return EXIT_DONE;
 }
 
@@ -120,19 +145,18 @@ static int apply_one(PGconn *db, const char *dir)
 		[APPLIED_BACK] = "was applied before, current again",
 		[APPLIED_STOOD] = "nothing to do, is current",
 	};
-	hf_cleanup(tool_folder) struct tool_folder *folder = nullptr;
-	hf_cleanup(tool) struct tool *tool = nullptr;
+	hf_cleanup(opened) struct opened opened = {};
 	struct hf_err err = {};
-	if (folder_open(dir, &folder, &tool, &err) != HF_OK)
+	if (folder_open(dir, &opened, &err) != HF_OK)
 		return complain_of(dir, &err);
 	enum applied applied;
 	int32_t id;
-	if (tool_apply(db, folder, tool, &applied, &id, &err) != HF_OK) {
+	if (tool_apply(db, opened.folder, opened.tool, opened.pack, &applied, &id, &err) != HF_OK) {
 		complain_of(dir, &err);
 		return status_of(db, &err);
 	}
-	printf("%s: version %.*s %s\n", tool->name, VERSION_CHARS_SHOWN, tool->version,
-	       words[applied]);
+	printf("%s: version %.*s %s\n", opened.pack->name, VERSION_CHARS_SHOWN,
+	       opened.pack->version, words[applied]);
 	return EXIT_DONE;
 }
 

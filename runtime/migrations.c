@@ -20,6 +20,9 @@ EMBED(sql_0001_core){
 EMBED(sql_0002_intent){
 #embed "sql/migrations/0002_intent.sql" suffix(, 0)
 };
+EMBED(sql_0005_pack){
+#embed "sql/migrations/0005_pack.sql" suffix(, 0)
+};
 EMBED(sql_base){
 #embed "sql/functions/base.sql" suffix(, 0)
 };
@@ -31,6 +34,9 @@ EMBED(sql_work){
 };
 EMBED(sql_unknown){
 #embed "sql/functions/unknown.sql" suffix(, 0)
+};
+EMBED(sql_pack){
+#embed "sql/functions/pack.sql" suffix(, 0)
 };
 EMBED(sql_maintain){
 #embed "sql/functions/maintain.sql" suffix(, 0)
@@ -50,11 +56,12 @@ static const struct {
 } migrations[] = {
 	{ 1, "0001_core", sql_0001_core, "0.1.0" },
 	{ 2, "0002_intent", sql_0002_intent, "0.1.0" },
+	{ 5, "0005_pack", sql_0005_pack, "0.1.0" },
 };
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
 static const char *const functions[] = {
-	sql_base,  sql_accept, sql_work, sql_unknown, sql_maintain,
+	sql_base,  sql_accept, sql_work, sql_unknown, sql_pack, sql_maintain,
 #ifdef PLANT_SQL
 	sql_plant,
 #endif

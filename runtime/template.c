@@ -40,10 +40,8 @@ static bool root_named(const struct template_scope *scope, struct slice name, st
 		const char *name;
 		struct slice json;
 	} roots[] = {
-		{ "args", scope->args },
-		{ "key", scope->key },
-		{ "task", scope->task },
-		{ "conf", scope->conf },
+		{ "args", scope->args }, { "key", scope->key },     { "task", scope->task },
+		{ "conf", scope->conf }, { "input", scope->input }, { "minted", scope->minted },
 	};
 	for (size_t i = 0; i < countof(roots); i++) {
 		if (slice_is(name, roots[i].name)) {

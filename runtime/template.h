@@ -6,12 +6,14 @@
 #include "runtime/err.h"
 #include "runtime/slice.h"
 
-/* The roots, as scanned JSON text: args, state/<phase>, key, task, conf. */
+/* The roots, as scanned JSON text: args, state/<phase>, input, key, task, conf, minted. */
 struct template_scope {
 	struct slice args;
-	struct slice key;  /* a JSON string */
-	struct slice task; /* {"id": …, "tool": …, "effect_id": …, "attempt": …} */
-	struct slice conf; /* an object */
+	struct slice key;    /* a JSON string */
+	struct slice task;   /* {"id": …, "tool": …, "effect_id": …, "attempt": …} */
+	struct slice conf;   /* an object */
+	struct slice input;  /* what was answered, an object */
+	struct slice minted; /* what was made for this one use: {"effect_id": …} */
 	/* The state of a phase by name, or false: no recovery point of it yet. */
 	bool (*state)(void *ctx, struct slice phase, struct slice *json);
 	void *state_ctx;
