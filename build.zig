@@ -48,15 +48,15 @@ const worker_files = [_][]const u8{
     "tail.c",       "text.c",       "unpack.c",     "versions.c",      "worker.c",
 };
 const runtime_tests = [_][]const u8{
-    "test_config.c", "test_id.c",     "test_json.c",     "test_key.c",   "test_log.c",  "test_rfc3339.c",
-    "test_schema.c", "test_sql_text.c", "test_template.c", "test_tool.c", "test_value.c",
+    "test_config.c", "test_content.c", "test_id.c",     "test_json.c",     "test_key.c",   "test_log.c",  "test_rfc3339.c",
+    "test_schema.c", "test_sql_text.c", "test_template.c", "test_tool.c", "test_uri_template.c", "test_value.c",
 };
 /// Of program files that stand alone; their sources ride along.
-const program_tests = [_][]const u8{ "test_terminal.c", "test_tool_folder.c" };
-const program_tested = [_][]const u8{ "terminal.c", "tool_folder.c" };
+const program_tests = [_][]const u8{ "test_pack.c", "test_terminal.c", "test_tool_folder.c" };
+const program_tested = [_][]const u8{ "pack.c", "pack_prompt.c", "pack_resource.c", "terminal.c", "tool_folder.c" };
 const api_tests = [_][]const u8{
     "test_auth.c", "test_catalog.c", "test_conn.c", "test_effect_id.c",
-    "test_http.c", "test_mcp.c",     "test_plain.c", "test_rpc.c",
+    "test_http.c", "test_mcp.c",     "test_packs.c", "test_plain.c", "test_rpc.c",
 };
 const worker_tests = [_][]const u8{
     "test_downstream.c", "test_egress.c", "test_frame.c", "test_program.c", "test_retry.c", "test_run.c",

@@ -185,8 +185,6 @@ const struct resource *packs_template(const struct packs *packs, struct slice ur
 const struct resource *packs_template_of(const struct packs *packs, struct slice uri,
 					 struct buf *values)
 {
-	if (uri.len > URI_LEN_MAX)
-		return nullptr;
 	for (size_t i = 0; i < packs->templates_count; i++)
 		if (uri_template_match(packs->templates[i].item.key, uri, values))
 			return &packs->templates[i];

@@ -77,6 +77,9 @@ enum hf_code prompt_result(const struct prompt *prompt, struct slice arguments, 
 {
 	char effect_id[EFFECT_ID_MINTED_LEN + 1];
 	hf_cleanup(buf) struct buf args = {}, minted = {}, messages = {};
+	if (arguments.len > PROMPT_ARGUMENTS_BYTES_MAX)
+		return hf_fail(err, HF_LIMIT, "params.arguments has over %zu bytes",
+			       PROMPT_ARGUMENTS_BYTES_MAX);
 	hf_try(add_arguments(prompt, arguments, &args, err));
 	buf_add_format(&minted, "{\"effect_id\":\"%s\"}", effect_id_mint(effect_id));
 	const struct template_scope scope = {

@@ -86,6 +86,13 @@ enum hf_code pack_values_check(struct pack_reader *reader, struct slice values)
 	return HF_OK;
 }
 
+enum hf_code pack_reference_count(struct pack_reader *reader)
+{
+	if (++reader->references <= PACK_REFERENCES_MAX)
+		return HF_OK;
+	return tool_bad(&reader->parse, "over %zu references stand in it", PACK_REFERENCES_MAX);
+}
+
 enum hf_code pack_media_type_check(struct pack_reader *reader, struct slice value)
 {
 	hf_cleanup(text) char *type = member_text(value);

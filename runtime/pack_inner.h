@@ -5,12 +5,14 @@
 #include "runtime/pack.h"
 #include "runtime/tool_parse.h"
 
+constexpr size_t PACK_REFERENCES_MAX = 256;  /* of a prompt or template: each is looked up */
 constexpr int64_t PACK_COMPLETE_MAX = 1'000; /* values offered for one argument */
 
 struct pack_reader {
 	struct tool_folder *folder;
 	struct tool_parse parse;
 	struct pack *pack;
+	size_t references;                        /* of the prompt or template at hand */
 	struct buf prompts, resources, templates; /* elements of the arrays of the document */
 };
 
@@ -23,6 +25,8 @@ enum hf_code pack_file_read(struct pack_reader *reader, struct slice path, struc
 enum hf_code pack_entry_add(struct pack_reader *reader, enum pack_kind kind, const char *key);
 /* The values that complete an argument: an array of strings at the current path. */
 enum hf_code pack_values_check(struct pack_reader *reader, struct slice values);
+/* Counts one more at the current path. */
+enum hf_code pack_reference_count(struct pack_reader *reader);
 /* The media type at the current path. */
 enum hf_code pack_media_type_check(struct pack_reader *reader, struct slice value);
 /* Appends ,"name":value where there is a value; without the comma right behind a brace. */

@@ -92,7 +92,7 @@ static enum hf_code arguments_read(struct pack_reader *reader, struct slice argu
 /* --- Messages --------------------------------------------------------------------------------- */
 
 struct references {
-	struct tool_parse *parse;
+	struct pack_reader *reader;
 	struct slice arguments;
 };
 
@@ -101,13 +101,14 @@ static enum hf_code on_reference(void *ctx, struct slice pointer, struct hf_err 
 	static constexpr char ARGS[] = "/args/";
 	const struct references *references = ctx;
 	size_t len = sizeof ARGS - 1;
+	hf_try(pack_reference_count(references->reader));
 	if (slice_is(pointer, "/minted/effect_id"))
 		return HF_OK;
 	if (pointer.len > len && memcmp(pointer.data, ARGS, len) == 0 &&
 	    argument_named(references->arguments,
 			   (struct slice){ pointer.data + len, pointer.len - len }))
 		return HF_OK;
-	return tool_bad(references->parse,
+	return tool_bad(&references->reader->parse,
 			"{%.*s}: a prompt knows /args/NAME of its arguments and /minted/effect_id",
 			pointer.len < 80 ? (int)pointer.len : 80, pointer.data);
 }
@@ -115,7 +116,7 @@ static enum hf_code on_reference(void *ctx, struct slice pointer, struct hf_err 
 static enum hf_code references_read(struct pack_reader *reader, struct slice arguments,
 				    struct slice value)
 {
-	struct references references = { &reader->parse, arguments };
+	struct references references = { reader, arguments };
 	struct hf_err inner = {};
 	if (template_walk(value, on_reference, &references, &inner) == HF_OK)
 		return HF_OK;
@@ -353,6 +354,7 @@ enum hf_code pack_prompt_read(struct pack_reader *reader, const char *name, stru
 	struct slice values[COUNT];
 	hf_try(members_read(&reader->parse, doc, members, COUNT, values));
 	hf_cleanup(buf) struct buf arguments = {}, complete = {}, messages = {};
+	reader->references = 0;
 	size_t mark = path_down_text(&reader->parse, "arguments");
 	hf_try(arguments_read(reader, values[ARGUMENTS], &arguments, &complete));
 	path_up(&reader->parse, mark);

@@ -39,7 +39,7 @@ static bool has_variable(const char *template, struct slice name)
 }
 
 struct references {
-	struct tool_parse *parse;
+	struct pack_reader *reader;
 	const char *template;
 };
 
@@ -48,18 +48,20 @@ static enum hf_code on_reference(void *ctx, struct slice pointer, struct hf_err 
 	static constexpr char ARGS[] = "/args/";
 	const struct references *references = ctx;
 	size_t len = sizeof ARGS - 1;
+	hf_try(pack_reference_count(references->reader));
 	if (pointer.len > len && memcmp(pointer.data, ARGS, len) == 0 &&
 	    has_variable(references->template,
 			 (struct slice){ pointer.data + len, pointer.len - len }))
 		return HF_OK;
-	return tool_bad(references->parse, "%.*s: is no /args/NAME of a variable of the template",
+	return tool_bad(&references->reader->parse,
+			"%.*s: is no /args/NAME of a variable of the template",
 			pointer.len < 80 ? (int)pointer.len : 80, pointer.data);
 }
 
 static enum hf_code references_read(struct pack_reader *reader, const char *template,
 				    struct slice value)
 {
-	struct references references = { &reader->parse, template };
+	struct references references = { reader, template };
 	struct hf_err inner = {};
 	if (template_walk(value, on_reference, &references, &inner) == HF_OK)
 		return HF_OK;
@@ -175,6 +177,7 @@ static enum hf_code template_read(struct pack_reader *reader, const struct slice
 	if (values[FILE_].len > 0)
 		return tool_bad(&reader->parse, "\"file\" goes with \"uri\"");
 	bool text = values[TEXT].len > 0;
+	reader->references = 0;
 	size_t mark = path_down_text(&reader->parse, text ? "text" : "json");
 	hf_try(references_read(reader, template, text ? values[TEXT] : values[JSON]));
 	path_up(&reader->parse, mark);

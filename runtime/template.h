@@ -21,7 +21,8 @@ struct template_scope {
 
 /* Appends `json` (scanned) with every reference replaced, also {/pointer} within its strings (their
  * values; member names stand as they are). HF_MISSING: a pointer leads nowhere. HF_INVALID: "$from"
- * with company or no string, or as template_text. HF_LIMIT: a value would nest too deep. */
+ * with company or no string, or as template_text. HF_LIMIT: a value would nest too deep. Past the
+ * maximum of `out` it stops with HF_OK and out->overflow. */
 enum hf_code template_json(struct slice json, const struct template_scope *scope, struct buf *out,
 			   struct hf_err *err);
 /* Appends `text` with {/pointer} replaced: strings as they are, numbers and booleans as spelt.

@@ -202,7 +202,7 @@ static bool match(struct slice template, struct slice uri, struct buf *values)
 bool uri_template_match(struct slice template, struct slice uri, struct buf *values)
 {
 	size_t start = values->len;
-	bool matched = match(template, uri, values);
+	bool matched = uri_check(uri, nullptr) == HF_OK && match(template, uri, values);
 	if (!matched && values->len > start) {
 		values->len = start;
 		values->data[start] = '\0';

@@ -20,7 +20,8 @@ enum hf_code uri_template_check(struct slice template, struct hf_err *err);
 /* Walks the variables: start with *at = 0; false at the end. */
 bool uri_template_next(struct slice template, size_t *at, struct slice *name);
 
-/* Whether the URI is one of the template. Then appends {"name":"value", …} to `values`, decoded. A
- * variable takes at least one character, none of / ? #, and ends where the literal text behind it
- * first occurs (the last one: where that text ends the URI); its value is UTF-8 without NUL. */
+/* Whether the text is a URI, and one of the template. Then appends {"name":"value", …} to `values`,
+ * decoded. A variable takes at least one character, none of / ? #, and ends where the literal text
+ * behind it first occurs (the last one: where that text ends the URI); its value is UTF-8 without
+ * NUL. */
 bool uri_template_match(struct slice template, struct slice uri, struct buf *values);
