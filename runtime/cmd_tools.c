@@ -210,33 +210,82 @@ static void print_json(const PGresult *rows)
 	}
 }
 
+enum { PACK_NAME, PACK_VERSION, PACK_PROMPTS, PACK_RESOURCES, PACK_APPLIED };
+
+static void print_packs(const PGresult *rows)
+{
+	if (PQntuples(rows) > 0)
+		printf("\n%-*s  PROMPTS  RESOURCES  APPLIED               OF\n",
+		       VERSION_CHARS_SHOWN, "VERSION");
+	for (int i = 0; i < PQntuples(rows); i++)
+		printf("%.*s  %7s  %9s  %s  %s\n", VERSION_CHARS_SHOWN,
+		       PQgetvalue(rows, i, PACK_VERSION), PQgetvalue(rows, i, PACK_PROMPTS),
+		       PQgetvalue(rows, i, PACK_RESOURCES), PQgetvalue(rows, i, PACK_APPLIED),
+		       PQgetvalue(rows, i, PACK_NAME));
+}
+
+static void print_packs_json(const PGresult *rows)
+{
+	hf_cleanup(buf) struct buf text = {};
+	for (int i = 0; i < PQntuples(rows); i++) {
+		buf_clear(&text);
+		buf_add_text(&text, "{\"pack\":");
+		json_string_encode(slice_of(PQgetvalue(rows, i, PACK_NAME)), &text);
+		buf_add_format(
+		    &text,
+		    ",\"version\":\"%s\",\"prompts\":%s,\"resources\":%s,\"applied\":\"%s\"}",
+		    PQgetvalue(rows, i, PACK_VERSION), PQgetvalue(rows, i, PACK_PROMPTS),
+		    PQgetvalue(rows, i, PACK_RESOURCES), PQgetvalue(rows, i, PACK_APPLIED));
+		puts(text.data);
+	}
+}
+
+/* `rows` is the caller's, whatever came. */
+static int list_query(PGconn *db, const char *sql, PGresult **rows)
+{
+	*rows = PQexec(db, sql);
+	if (PQresultStatus(*rows) == PGRES_TUPLES_OK)
+		return EXIT_DONE;
+	const char *sqlstate = PQresultErrorField(*rows, PG_DIAG_SQLSTATE);
+	bool unmade =
+	    sqlstate && (strcmp(sqlstate, "42P01") == 0 || strcmp(sqlstate, "3F000") == 0);
+	fprintf(stderr, "holdfast tools: %s", PQerrorMessage(db));
+	if (PQstatus(db) != CONNECTION_OK)
+		return EXIT_DATABASE;
+	if (unmade)
+		complain("run `holdfast migrate`");
+	return unmade ? EXIT_MIGRATION : EXIT_FAILED;
+}
+
 static int list(const char *dsn, bool json)
 {
-	hf_cleanup(pg) PGconn *db = nullptr;
-	int status = connect_admin(dsn, &db);
-	if (!db)
-		return status;
-	hf_cleanup(result) PGresult *rows = PQexec(
-	    db,
+	static constexpr char TOOLS[] =
 	    "SELECT t.name, t.version, t.current, t.phases,"
 	    " to_char(t.applied AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'),"
 	    " (SELECT count(*) FROM holdfast.work w WHERE w.queue = t.tool)"
-	    " FROM holdfast.tool t ORDER BY t.name, t.current DESC, t.applied DESC, t.tool DESC");
-	if (PQresultStatus(rows) != PGRES_TUPLES_OK) {
-		const char *sqlstate = PQresultErrorField(rows, PG_DIAG_SQLSTATE);
-		bool unmade =
-		    sqlstate && (strcmp(sqlstate, "42P01") == 0 || strcmp(sqlstate, "3F000") == 0);
-		fprintf(stderr, "holdfast tools: %s", PQerrorMessage(db));
-		if (PQstatus(db) != CONNECTION_OK)
-			return EXIT_DATABASE;
-		if (unmade)
-			complain("run `holdfast migrate`");
-		return unmade ? EXIT_MIGRATION : EXIT_FAILED;
+	    " FROM holdfast.tool t ORDER BY t.name, t.current DESC, t.applied DESC, t.tool DESC";
+	static constexpr char PACKS[] =
+	    "SELECT p.name, p.version, count(*) FILTER (WHERE e.kind = 'prompt'),"
+	    " count(*) FILTER (WHERE e.kind = 'resource'),"
+	    " to_char(p.applied AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')"
+	    " FROM holdfast.pack p JOIN holdfast.pack_entry e ON e.pack = p.name"
+	    " GROUP BY p.name ORDER BY p.name";
+	hf_cleanup(pg) PGconn *db = nullptr;
+	hf_cleanup(result) PGresult *tools = nullptr, *packs = nullptr;
+	int status = connect_admin(dsn, &db);
+	if (status == EXIT_DONE)
+		status = list_query(db, TOOLS, &tools);
+	if (status == EXIT_DONE)
+		status = list_query(db, PACKS, &packs);
+	if (status != EXIT_DONE)
+		return status;
+	if (json) {
+		print_json(tools);
+		print_packs_json(packs);
+	} else {
+		print_table(tools);
+		print_packs(packs);
 	}
-	if (json)
-		print_json(rows);
-	else
-		print_table(rows);
 	return EXIT_DONE;
 }
 
