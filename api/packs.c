@@ -7,10 +7,13 @@
 #include <string.h>
 
 #include "api/artifacts.h"
+#include "api/cursor.h"
 #include "runtime/base.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
 #include "runtime/uri_template.h"
+
+static_assert(URI_LEN_MAX <= CURSOR_NAME_LEN_MAX); /* keys of lists */
 
 struct packs {
 	char **docs; /* what everything below points into */

@@ -694,6 +694,9 @@ class Bench:
             "release": lambda: self.a.release("retry", (task, new_incarnation())),
             "accept": lambda: self.a.accept((self.owner, self.tool, self.fresh(), "{}")),
             "poll": lambda: self.a.poll(self.owner, task),
+            "artifact_of": lambda: self.a.rows("SELECT * FROM artifact_of(%s, %s, %s, 'report.pdf', 1)",
+                                               week_of(task), self.owner, task),
+            "shelf": lambda: self.a.rows("SELECT number FROM shelf(0)"),
             "beat_async": lambda: self.a.beat(incarnation),
             "finish": lambda: self.a.finish((task, token)),
         }.items():
