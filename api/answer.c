@@ -4,6 +4,7 @@
 #include "api/result.h"
 #include "runtime/base.h"
 #include "runtime/json.h"
+#include "runtime/metrics.h"
 #include "runtime/task.h"
 
 static struct slice in_arena(struct arena *arena, const struct buf *text)
@@ -33,6 +34,7 @@ void answer_tool_error(struct request *request, const char *text, struct slice s
 
 void answer_bad_arguments(struct request *request, const char *fault, const char *advice)
 {
+	metric_add(METRIC_calls_refused_total, "invalid_arguments", 1);
 	struct arena *arena = request->call->arena;
 	answer_tool_error(
 	    request,

@@ -9,6 +9,8 @@
 #include "api/call.h"
 #include "api/catalog.h"
 #include "api/companion.h"
+#include "api/follow.h"
+#include "api/listen.h"
 #include "api/listener.h"
 #include "api/mcp.h"
 #include "api/packs.h"
@@ -22,6 +24,7 @@
 #include "runtime/err.h"
 #include "runtime/key.h"
 #include "runtime/log.h"
+#include "runtime/monitor.h"
 #include "runtime/store.h"
 
 static constexpr double CATALOG_REFRESH_S = 1.0;
@@ -80,6 +83,7 @@ static void on_catalog(void *ctx, enum hf_code code, const struct store_catalog 
 		log_info("tools read", "catalog", LOG_INT(found->number), "tools",
 			 LOG_INT(found->tools_count), "packs", LOG_INT(found->packs_count),
 			 nullptr);
+		listens_tools_changed(api->listens);
 	}
 	resume(waiting, code, err); /* none of them waits again */
 	hf_assert(!api->waiting);
@@ -140,8 +144,10 @@ static void on_reborn(void *ctx)
 static void on_wake(void *ctx, enum wake wake)
 {
 	const struct api *api = ctx;
-	if (wake == WAKE_ENDED)
-		watch_hint(api->watch);
+	if (wake != WAKE_ENDED)
+		return;
+	watch_hint(api->watch);
+	follow_hint(api->follow);
 }
 
 /* What waits for the store: who we are there, and what plain calls look at. */
@@ -155,6 +161,8 @@ static void open_waiting(struct api *api)
 	api->companions = companions_new();
 	api->watch = watch_new(api->loop, api->store);
 	api->plains = plains_new(api);
+	api->follow = follow_new(api->loop, api->store);
+	api->listens = listens_new(api);
 	api->presence = presence_open(api->loop, api->store, api->config->beat_ms, &hooks);
 	store_on_wake(api->store, on_wake, api);
 }
@@ -191,6 +199,7 @@ static void drain(struct api *api)
 	api->drain_until_ms = clock_boot_ms() + api->config->drain_ms;
 	listener_drain(api->listener);
 	plains_drain(api->plains);
+	listens_drain(api->listens);
 	companions_drain(api->companions);
 	ev_timer_start(api->loop, &api->drain);
 }
@@ -275,6 +284,33 @@ static enum hf_code open_listener(struct api *api, struct hf_err *err)
 	return listener_open(api->loop, config->listen, &limits, on_call, api, &api->listener, err);
 }
 
+static const char *on_not_ready(void *ctx)
+{
+	return api_not_ready(ctx);
+}
+
+static const struct uuid *on_incarnation(void *ctx)
+{
+	return presence_incarnation(((const struct api *)ctx)->presence);
+}
+
+static void on_collect(void *ctx)
+{
+	const struct api *api = ctx;
+	store_collect(api->store);
+	listener_collect(api->listener);
+	auth_collect(api->auth);
+	plains_collect(api->plains);
+	listens_collect(api->listens);
+}
+
+static enum hf_code open_monitor(struct api *api, struct hf_err *err)
+{
+	const struct monitor_hooks hooks = { on_collect, on_not_ready, on_incarnation, api };
+	return monitor_open(api->loop, api->config->metrics_listen, 'a', &hooks, &api->monitor,
+			    err);
+}
+
 static enum hf_code api_open(struct api *api, struct hf_err *err)
 {
 	const struct config *config = api->config;
@@ -283,6 +319,7 @@ static enum hf_code api_open(struct api *api, struct hf_err *err)
 	hf_try(open_store(api, err));
 	open_waiting(api);
 	hf_try(open_listener(api, err));
+	hf_try(open_monitor(api, err));
 
 	ev_timer_init(&api->refresh, on_refresh, 0, CATALOG_REFRESH_S);
 	ev_timer_start(api->loop, &api->refresh);
@@ -299,12 +336,15 @@ static enum hf_code api_open(struct api *api, struct hf_err *err)
 static void api_close(struct api *api)
 {
 	api->closing = true;
+	api->monitor = monitor_close(api->monitor);
 	if (api->store)
 		store_close(api->store);
 	if (api->listener)
 		listener_close(api->listener);
 	api->presence = presence_close(api->presence);
 	api->plains = plains_free(api->plains);
+	api->listens = listens_free(api->listens);
+	api->follow = follow_free(api->follow);
 	api->watch = watch_free(api->watch);
 	api->companions = companions_free(api->companions);
 	ev_timer_stop(api->loop, &api->refresh);

@@ -12,7 +12,10 @@ struct call;
 struct catalog;
 struct companions;
 struct config;
+struct follow;
 struct listener;
+struct monitor;
+struct listens;
 struct packs;
 struct plains;
 struct presence;
@@ -30,6 +33,8 @@ struct api {
 	struct presence *presence;
 	struct watch *watch;
 	struct plains *plains;
+	struct follow *follow;
+	struct listens *listens;
 	struct companions *companions;
 	struct ev_loop *loop;
 	int key_version; /* for new tasks */
@@ -37,6 +42,7 @@ struct api {
 	bool closing; /* the store is being closed: nothing new is asked of it */
 	/* private */
 	struct listener *listener;
+	struct monitor *monitor;
 	ev_timer refresh, drain;
 	ev_signal terminate, interrupt;
 	int64_t drain_until_ms; /* on the boot clock */
@@ -56,3 +62,5 @@ void api_look_again(struct api *api, struct request *request,
 /* health.c: GET /healthz (the process runs) and GET /readyz (send it requests). */
 void health_live(struct call *call);
 void health_ready(const struct api *api, struct call *call);
+/* Why requests should go elsewhere, in a few words; nullptr: they need not. */
+const char *api_not_ready(const struct api *api);

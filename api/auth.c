@@ -13,6 +13,7 @@
 #include "runtime/base.h"
 #include "runtime/id.h"
 #include "runtime/key.h"
+#include "runtime/metrics.h"
 
 static constexpr size_t HASH_BYTES = 32;
 static constexpr size_t BUCKETS = 1'024;
@@ -173,6 +174,12 @@ static bool make_room(struct auth *auth)
 	return false;
 }
 
+static enum auth_answer auth_full(void)
+{
+	metric_add(METRIC_bound_refused_total, "principals", 1);
+	return AUTH_FULL;
+}
+
 static enum auth_answer find_principal(struct auth *auth, const char *issuer, const char *subject,
 				       const char *tenant, struct principal **out)
 {
@@ -184,7 +191,7 @@ static enum auth_answer find_principal(struct auth *auth, const char *issuer, co
 
 	if (!found) {
 		if (auth->principals_count >= AUTH_PRINCIPALS_MAX && !make_room(auth))
-			return AUTH_FULL;
+			return auth_full();
 		found = hf_alloc(sizeof *found);
 		found->issuer = hf_strdup(issuer);
 		found->subject = hf_strdup(subject);
@@ -281,4 +288,18 @@ void auth_release(struct principal *principal)
 	hf_assert(principal->pins > 0);
 
 	principal->pins--;
+}
+
+void auth_collect(const struct auth *auth)
+{
+	unsigned accepts = 0, plains = 0;
+	for (size_t i = 0; i < BUCKETS; i++) {
+		for (const struct principal *at = auth->buckets[i]; at; at = at->next) {
+			accepts = at->accepts > accepts ? at->accepts : accepts;
+			plains = at->plains > plains ? at->plains : plains;
+		}
+	}
+	metric_bound("principals", (int64_t)auth->principals_count, AUTH_PRINCIPALS_MAX);
+	metric_bound("accepts_per_principal", accepts, AUTH_ACCEPTS_MAX);
+	metric_bound("plain_calls_per_principal", plains, AUTH_PLAINS_MAX);
 }

@@ -9,8 +9,11 @@
 #include "runtime/err.h"
 
 constexpr size_t AUTH_TOKEN_LEN_MAX = 4'096;
-constexpr size_t AUTH_NAME_LEN_MAX = 255;     /* of a subject or tenant */
-constexpr size_t AUTH_TOKENS_MAX = 10'000;    /* in the file */
+constexpr size_t AUTH_NAME_LEN_MAX = 255;  /* of a subject or tenant */
+constexpr size_t AUTH_TOKENS_MAX = 10'000; /* in the file */
+/* Of one principal in one process; more are told to come back. */
+constexpr unsigned AUTH_ACCEPTS_MAX = 1'024;  /* calls in flight to the store */
+constexpr unsigned AUTH_PLAINS_MAX = 512;     /* plain calls that wait */
 constexpr size_t AUTH_PRINCIPALS_MAX = 4'096; /* remembered; the longest idle make room */
 
 /* Who asks. Lives at least until auth_release. */
@@ -19,6 +22,7 @@ struct principal {
 	int64_t owner;    /* the store's number; 0: not asked for yet, written by api.c */
 	unsigned accepts; /* accepts in flight in this process, counted by tools.c and plain.c */
 	unsigned plains;  /* plain calls that wait in this process, counted by plain.c */
+	unsigned listens; /* its streams of notifications in this process, counted by listen.c */
 	/* private */
 	unsigned pins;
 	struct principal *next;
@@ -40,4 +44,6 @@ enum auth_answer {
 };
 enum auth_answer auth_check(struct auth *auth, const struct call *call,
 			    struct principal **principal);
+/* Sets the gauges of what is bounded by principal. */
+void auth_collect(const struct auth *auth);
 void auth_release(struct principal *principal); /* takes nullptr */

@@ -42,6 +42,7 @@
 #include "runtime/buf.h"
 #include "runtime/clock.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 
 constexpr size_t READ_BYTES = 16'384;
 constexpr size_t IN_BYTES_MAX = 65'536;
@@ -100,6 +101,7 @@ struct conn {
 	bool timed_out;   /* the timer of the state fired */
 	bool answered;    /* the answer of this request is in `out` */
 	bool close_after; /* this answer is the last */
+	bool drained;     /* what stood in `out` is sent, and whoever streams is not told yet */
 };
 
 /* A call and the way back from it; lives in the call's own arena. */
@@ -242,6 +244,7 @@ static bool flush(struct conn *conn)
 	ev_io_stop(conn->loop, &conn->write_io);
 	if (conn->state == CONN_STREAMING)
 		timer_set(conn, 0);
+	conn->drained = conn->drained || conn->out_sent > 0;
 	conn->out_sent = conn->out_mark = 0;
 	if (conn->out.room > READ_BYTES)
 		buf_deinit(&conn->out);
@@ -255,6 +258,7 @@ static bool refuse(struct conn *conn, struct http_refusal refusal)
 	log_debug("refused a request", "status", LOG_INT(refusal.status), "reason", refusal.text,
 		  nullptr);
 	http_write_refusal(&conn->out, refusal);
+	metric_add(METRIC_http_answers_total, metric_status(refusal.status), 1);
 	conn->answered = true;
 	conn->close_after = true;
 	conn_move(conn, CONN_WRITING);
@@ -365,6 +369,13 @@ static bool advance_streaming(struct conn *conn)
 	}
 	if (conn->end || conn->hung_up || conn->timed_out || !flush(conn)) {
 		conn_shut(conn);
+		return true;
+	}
+	if (conn->drained && unsent(conn) == 0) {
+		conn->drained = false;
+		struct call *call = &conn->call->call;
+		if (call->on_drained)
+			call->on_drained(call); /* may end it: `call` is then no more */
 		return true;
 	}
 	return false;
@@ -563,6 +574,7 @@ bool call_header(const struct call *call, const char *name, struct slice *value,
 
 static void log_answer(const struct conn_call *out, int status)
 {
+	metric_add(METRIC_http_answers_total, out->call.gone ? "gone" : metric_status(status), 1);
 	struct slice path = out->call.path;
 	if (path.len > LOG_PATH_BYTES_MAX)
 		path.len = LOG_PATH_BYTES_MAX;
@@ -640,6 +652,12 @@ void call_write(struct call *call, struct slice bytes)
 	else
 		buf_add_slice(&conn->out, bytes);
 	resume(conn);
+}
+
+size_t call_unsent(struct call *call)
+{
+	const struct conn_call *out = container_of(call, struct conn_call, call);
+	return call->gone ? 0 : unsent(out->conn);
 }
 
 void call_end(struct call *call)

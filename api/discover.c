@@ -21,7 +21,8 @@ void mcp_discover(struct request *request)
 	const struct catalog *catalog = request->api->catalog;
 	hf_cleanup(buf) struct buf result = {};
 	buf_add_text(&result, "{\"resultType\":\"complete\",\"supportedVersions\":[\"" MCP_REVISION
-			      "\"],\"capabilities\":{\"tools\":{},\"prompts\":{},\"resources\":{},"
+			      "\"],\"capabilities\":{\"tools\":{\"listChanged\":true},\"prompts\":{"
+			      "},\"resources\":{},"
 			      "\"completions\":{},\"extensions\":{\"" MCP_TASKS
 			      "\":{},\"dev.holdfast/effects\":{");
 	buf_add_format(&result, "\"retentionMs\":%lld,\"tombstoneMs\":%lld,\"carriers\":[",

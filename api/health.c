@@ -4,6 +4,8 @@
 #include "api/call.h"
 #include "api/catalog.h"
 #include "api/presence.h"
+#include "runtime/base.h"
+#include "runtime/buf.h"
 #include "runtime/store.h"
 
 static void answer(struct call *call, int status, const char *body)
@@ -19,6 +21,15 @@ static void answer(struct call *call, int status, const char *body)
 			 });
 }
 
+const char *api_not_ready(const struct api *api)
+{
+	if (api->draining)
+		return "draining";
+	if (!store_ready(api->store) || !presence_incarnation(api->presence))
+		return "store away";
+	return catalog_number(api->catalog) == 0 ? "tools not read yet" : nullptr;
+}
+
 void health_live(struct call *call)
 {
 	answer(call, 200, "{\"status\":\"ok\"}");
@@ -26,12 +37,8 @@ void health_live(struct call *call)
 
 void health_ready(const struct api *api, struct call *call)
 {
-	if (api->draining)
-		answer(call, 503, "{\"status\":\"draining\"}");
-	else if (!store_ready(api->store) || !presence_incarnation(api->presence))
-		answer(call, 503, "{\"status\":\"store away\"}");
-	else if (catalog_number(api->catalog) == 0)
-		answer(call, 503, "{\"status\":\"tools not read yet\"}");
-	else
-		answer(call, 200, "{\"status\":\"ready\"}");
+	const char *why = api_not_ready(api);
+	hf_cleanup(buf) struct buf body = {};
+	buf_add_format(&body, "{\"status\":\"%s\"}", why ? why : "ready");
+	answer(call, why ? 503 : 200, body.data);
 }

@@ -5,7 +5,6 @@
 #include "api/listener.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -19,17 +18,19 @@
 #include "api/http_write.h"
 #include "runtime/base.h"
 #include "runtime/buf.h"
+#include "runtime/listen.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 
-constexpr size_t BUCKETS = 1'024; /* a power of two */
-constexpr size_t ADDRESS_BYTES_MAX = 64;
-constexpr int BACKLOG = 1'024;
+constexpr size_t BUCKETS = 1'024;        /* a power of two */
 constexpr int ACCEPTS_PER_TURN_MAX = 64; /* then the others' events have their turn */
 constexpr double ACCEPT_PAUSE_S = 0.1;
 /* A peer that vanished without a word is found while its call is out: 15 + 3 × 5 s. */
 constexpr int KEEPALIVE_IDLE_S = 15;
 constexpr int KEEPALIVE_EVERY_S = 5;
 constexpr int KEEPALIVE_PROBES = 3;
+/* The kernel would grow them to megabytes for who asks and does not read, or is not read. */
+constexpr int SOCKET_BUFFER_BYTES = 131'072; /* it takes twice that */
 
 struct peer {
 	struct peer *next, *previous; /* in its bucket */
@@ -40,7 +41,7 @@ struct peer {
 struct listener {
 	struct conn_owner owner;
 	int fd; /* -1 once it drains */
-	char address[ADDRESS_BYTES_MAX];
+	char address[LISTEN_ADDRESS_BYTES_MAX];
 	ev_io accept_io;
 	ev_timer pause;
 	size_t connections;
@@ -70,19 +71,26 @@ static struct peer **bucket_of(struct listener *listener, const struct in6_addr 
 	return &listener->buckets[(hash ^ hash >> 16) & (BUCKETS - 1)];
 }
 
-static bool is_over(struct listener *listener, const struct in6_addr *address)
+/* Of one address; counts no further than `most`. */
+static size_t count_of(const struct peer *bucket, const struct in6_addr *address, size_t most)
+{
+	size_t count = 0;
+	for (const struct peer *peer = bucket; peer && count < most; peer = peer->next)
+		count += memcmp(&peer->address, address, sizeof *address) == 0;
+	return count;
+}
+
+/* The bound that it is over, as metrics name it; nullptr: none. */
+static const char *over_what(struct listener *listener, const struct in6_addr *address)
 {
 	const struct listener_limits *limits = &listener->owner.limits;
 	if (listener->connections >= limits->connections_max)
-		return true;
+		return "connections";
 	size_t most = limits->connections_per_address_max;
 	if (most == 0)
-		return false;
-	size_t count = 0;
-	for (struct peer *peer = *bucket_of(listener, address); peer; peer = peer->next)
-		if (memcmp(&peer->address, address, sizeof *address) == 0 && ++count >= most)
-			return true;
-	return false;
+		return nullptr;
+	bool over = count_of(*bucket_of(listener, address), address, most) >= most;
+	return over ? "connections_per_address" : nullptr;
 }
 
 static void on_closed(struct conn_owner *owner, void *ctx)
@@ -119,6 +127,8 @@ static void take_in(struct listener *listener, int fd, const struct in6_addr *ad
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &KEEPALIVE_IDLE_S, sizeof KEEPALIVE_IDLE_S);
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &KEEPALIVE_EVERY_S, sizeof KEEPALIVE_EVERY_S);
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &KEEPALIVE_PROBES, sizeof KEEPALIVE_PROBES);
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &SOCKET_BUFFER_BYTES, sizeof SOCKET_BUFFER_BYTES);
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &SOCKET_BUFFER_BYTES, sizeof SOCKET_BUFFER_BYTES);
 
 	struct peer *peer = hf_alloc(sizeof *peer);
 	struct peer **bucket = bucket_of(listener, address);
@@ -145,10 +155,13 @@ static bool accept_one(struct listener *listener)
 	    accept4(listener->fd, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	if (fd >= 0) {
 		struct in6_addr address = address_of(&from);
-		if (is_over(listener, &address))
+		const char *over = over_what(listener, &address);
+		if (over) {
+			metric_add(METRIC_bound_refused_total, over, 1);
 			turn_away(fd);
-		else
+		} else {
 			take_in(listener, fd, &address);
+		}
 		return true;
 	}
 	if (is_out_of_descriptors(errno)) {
@@ -174,79 +187,14 @@ static void on_pause_over(struct ev_loop *loop, ev_timer *timer, int)
 	ev_io_start(loop, &listener->accept_io);
 }
 
-/* "host:port" or "[v6]:port" cut into two strings. */
-static enum hf_code split_address(const char *address, char host[static 256], char port[static 8],
-				  struct hf_err *err)
-{
-	const char *colon = strrchr(address, ':');
-	const char *start = address, *end = colon;
-	if (colon && address[0] == '[') {
-		start = address + 1;
-		end = colon[-1] == ']' ? colon - 1 : nullptr;
-	} else if (colon && memchr(address, ':', (size_t)(colon - address))) {
-		end = nullptr; /* IPv6 without brackets */
-	}
-	if (!end || end <= start || (size_t)(end - start) >= 256)
-		return hf_fail(err, HF_INVALID, "'%s' is not host:port or [v6]:port", address);
-	size_t digits = strspn(colon + 1, "0123456789");
-	if (digits == 0 || digits > 5 || colon[1 + digits] != '\0' || atoi(colon + 1) > UINT16_MAX)
-		return hf_fail(err, HF_INVALID, "'%s' has no port of 0 to 65535", address);
-	memcpy(host, start, (size_t)(end - start));
-	host[end - start] = '\0';
-	memcpy(port, colon + 1, digits + 1);
-	return HF_OK;
-}
-
-static enum hf_code listen_at(const struct addrinfo *at, const char *address, int *out,
-			      struct hf_err *err)
-{
-	const int on = 1;
-	int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return hf_fail(err, HF_SYSTEM, "socket for %s: %s", address, strerror(errno));
-	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-	    setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0 ||
-	    bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
-		int error = errno;
-		close(fd);
-		return hf_fail(err, HF_SYSTEM, "listen on %s: %s", address, strerror(error));
-	}
-	*out = fd;
-	return HF_OK;
-}
-
-static void name_address(struct listener *listener)
-{
-	struct sockaddr_storage at = {};
-	socklen_t len = sizeof at;
-	char host[48], port[8];
-	hf_assert(getsockname(listener->fd, (struct sockaddr *)&at, &len) == 0);
-	hf_assert(getnameinfo((struct sockaddr *)&at, len, host, sizeof host, port, sizeof port,
-			      NI_NUMERICHOST | NI_NUMERICSERV) == 0);
-	hf_cleanup(buf) struct buf text = {};
-	buf_add_format(&text, at.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
-	hf_assert(text.len < sizeof listener->address);
-	memcpy(listener->address, text.data, text.len + 1);
-}
-
 enum hf_code listener_open(struct ev_loop *loop, const char *address,
 			   const struct listener_limits *limits, void (*route)(struct call *call),
 			   void *server, struct listener **out, struct hf_err *err)
 {
 	hf_assert(limits->connections_max > 0);
 	hf_assert(limits->header_timeout_ms > 0);
-	char host[256], port[8];
-	hf_try(split_address(address, host, port, err));
-	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
-					.ai_flags = AI_PASSIVE | AI_NUMERICSERV };
-	struct addrinfo *found;
-	int error = getaddrinfo(host, port, &hints, &found);
-	if (error != 0)
-		return hf_fail(err, HF_INVALID, "address %s: %s", address, gai_strerror(error));
 	int fd = -1;
-	enum hf_code code = listen_at(found, address, &fd, err);
-	freeaddrinfo(found);
-	hf_try(code);
+	hf_try(listen_at(address, true, &fd, err));
 
 	struct listener *listener = hf_alloc(sizeof *listener);
 	listener->owner = (struct conn_owner){
@@ -257,7 +205,7 @@ enum hf_code listener_open(struct ev_loop *loop, const char *address,
 		.on_closed = on_closed,
 	};
 	listener->fd = fd;
-	name_address(listener);
+	listen_name(fd, listener->address);
 	ev_io_init(&listener->accept_io, on_acceptable, fd, EV_READ);
 	ev_timer_init(&listener->pause, on_pause_over, 0, ACCEPT_PAUSE_S);
 	listener->accept_io.data = listener->pause.data = listener;
@@ -296,11 +244,36 @@ void listener_drain(struct listener *listener)
 	if (listener->owner.draining)
 		return;
 	/* Those that the kernel has already welcomed would be reset by the close. */
-	for (int i = 0; i < BACKLOG && accept_one(listener); i++)
+	for (int i = 0; i < LISTEN_BACKLOG && accept_one(listener); i++)
 		;
 	stop_listening(listener);
 	listener->owner.draining = true;
 	each_conn(listener, conn_drain);
+}
+
+/* The address with the most: of each bucket the first few are looked at, so that a scrape stays
+ * cheap whatever hangs there. */
+static size_t fullest_address(const struct listener *listener)
+{
+	constexpr int LOOKS_MAX = 16;
+	size_t fullest = 0;
+	for (size_t i = 0; i < BUCKETS; i++) {
+		const struct peer *peer = listener->buckets[i];
+		for (int looks = 0; peer && looks < LOOKS_MAX; looks++, peer = peer->next) {
+			size_t count = count_of(peer, &peer->address, SIZE_MAX);
+			fullest = count > fullest ? count : fullest;
+		}
+	}
+	return fullest;
+}
+
+void listener_collect(const struct listener *listener)
+{
+	const struct listener_limits *limits = &listener->owner.limits;
+	metric_bound("connections", (int64_t)listener->connections,
+		     (int64_t)limits->connections_max);
+	metric_bound("connections_per_address", (int64_t)fullest_address(listener),
+		     (int64_t)limits->connections_per_address_max);
 }
 
 size_t listener_connections(const struct listener *listener)

@@ -30,6 +30,8 @@ enum hf_code listener_open(struct ev_loop *loop, const char *address,
 const char *listener_address(const struct listener *listener);
 /* Stops accepting; idle connections close, busy ones answer with `Connection: close` first. */
 void listener_drain(struct listener *listener);
+/* Sets its gauges. */
+void listener_collect(const struct listener *listener);
 size_t listener_connections(const struct listener *listener);
 /* At once: calls that are out are gone (on_gone) and still need their call_reply. Never from inside
  * the router or on_gone. */

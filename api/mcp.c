@@ -7,6 +7,7 @@
 #include "runtime/arena.h"
 #include "runtime/base.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 #include "runtime/store.h"
 
 static constexpr char RETRY_AFTER[] = "Retry-After: 1\r\n";
@@ -133,6 +134,8 @@ void request_unavailable(struct request *request, enum hf_code code, const struc
 	hf_assert(code != HF_OK);
 
 	bool passing = is_passing(code);
+	if (request->top.method == METHOD_TOOLS_CALL)
+		metric_add(METRIC_calls_refused_total, "unavailable", 1);
 	log_write(passing ? LOG_WARN : LOG_ERROR, "request not served", "method",
 		  method_name(request->top.method), "code", hf_code_name(code), "error",
 		  err ? err->text : nullptr, nullptr);

@@ -24,14 +24,17 @@
 #include <ev.h>
 
 #include "api/answer.h"
+#include "api/auth.h"
 #include "api/headers.h"
 #include "api/presence.h"
 #include "api/result.h"
 #include "api/watch.h"
 #include "runtime/base.h"
 #include "runtime/clock.h"
+#include "runtime/config.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 
 enum plain_state { PLAIN_ACCEPTING, PLAIN_WAITING, PLAIN_STREAMING, PLAIN_LEAVING };
 
@@ -217,8 +220,10 @@ static void on_detached(void *ctx, enum hf_code code, bool ours, int step, const
 		log_warn("not detached", "number", LOG_INT(plain->number), "error",
 			 err ? err->text : nullptr, nullptr);
 	bool inherits = heir && code == HF_OK && ours && !plain->plains->api->closing;
-	if (code == HF_OK && ours && plain->park && !heir)
+	if (code == HF_OK && ours && plain->park && !heir) {
+		metric_add(METRIC_parked_total, nullptr, plain->on_disconnect == DISCONNECT_PARK);
 		log_gone(plain, step);
+	}
 	plain_free(plain);
 	if (inherits)
 		attach_now(heir);
@@ -259,21 +264,26 @@ static void on_gone(struct call *call)
 	struct plain *plain = call->on_gone_ctx;
 	if (plain->state == PLAIN_ACCEPTING)
 		return; /* the task is not known yet */
+	metric_add(METRIC_plain_calls_total, "gone", 1);
 	request_drop(request_take(plain));
 	leave(plain, true);
 }
 
+/* Acceptance tells that a task is over, its outcome is looked up: where that does not come in the
+ * window, as when the store goes away between the two, the task is told as open, and the next call
+ * tells how it ended. */
 static void answer_window_over(struct plain *plain)
 {
 	const struct task_view view = {
 		.id = plain->watcher.id,
-		.state = plain->task_state,
+		.state = answer_is_due(plain->task_state) ? TASK_RUNNING : plain->task_state,
 		.attempt = plain->attempt,
 		.progress = -1,
 		.message = buf_slice(&plain->message),
 		.effect_id = plain->accepting->effect_id.text,
 	};
 	enum effect_carrier carrier = plain->accepting->effect_id.carrier;
+	metric_add(METRIC_plain_calls_total, "window", 1);
 	answer_still_running(request_take(plain), carrier, &view);
 	leave(plain, false);
 }
@@ -286,6 +296,7 @@ static void on_window(struct ev_loop *, ev_timer *timer, int)
 static void answer_view(struct plain *plain, const struct task_view *view)
 {
 	enum effect_carrier carrier = plain->accepting->effect_id.carrier;
+	metric_add(METRIC_plain_calls_total, "outcome", 1);
 	answer_outcome(request_take(plain), carrier, view, plain->replayed);
 	if (task_state_is_terminal(view->state) && !plain->busy) {
 		plain_free(plain);
@@ -297,6 +308,7 @@ static void answer_view(struct plain *plain, const struct task_view *view)
 static void answer_forgotten(struct plain *plain)
 {
 	const struct effect_id effect_id = plain->accepting->effect_id;
+	metric_add(METRIC_plain_calls_total, "outcome", 1);
 	answer_expired(request_take(plain), &effect_id);
 	leave(plain, false);
 }
@@ -368,7 +380,7 @@ static void on_turn(struct ev_loop *, ev_timer *timer, int)
 		request_stream(plain->request);
 	}
 	request_ping(plain->request);
-	timer_start(plain, &plain->turn, PLAIN_PING_MS);
+	timer_start(plain, &plain->turn, plain->request->api->config->ping_ms);
 }
 
 static void remember(struct plain *plain, const struct task_view *view)
@@ -408,6 +420,7 @@ static void start_waiting(struct plain *plain, const struct task_view *view)
 	plain_move(plain, PLAIN_WAITING);
 	remember(plain, view);
 	if (plain->request->call->gone) {
+		metric_add(METRIC_plain_calls_total, "gone", 1);
 		request_drop(request_take(plain));
 		leave(plain, true);
 		return;
@@ -424,7 +437,9 @@ static void start_waiting(struct plain *plain, const struct task_view *view)
 	watch_add(api->watch, &plain->watcher,
 		  over || plain->plains->draining ? 0 : WATCH_FIRST_MS);
 	int64_t gone_ms = clock_boot_ms() - plain->started_ms;
-	timer_start(plain, &plain->window, plain->window_ms - gone_ms);
+	int64_t left_ms = plain->window_ms - gone_ms;
+	timer_start(plain, &plain->window,
+		    over && left_ms < PLAIN_QUICK_MS ? PLAIN_QUICK_MS : left_ms);
 	if (header_accepts_events(plain->request->call))
 		timer_start(plain, &plain->turn, PLAIN_QUICK_MS - gone_ms);
 }
@@ -437,6 +452,7 @@ static void on_accepted(void *ctx, enum hf_code code, enum accept_outcome outcom
 	plain->request->principal->accepts--;
 	if (code != HF_OK || !view) {
 		const struct effect_id effect_id = plain->accepting->effect_id;
+		metric_add(METRIC_plain_calls_total, "refused", 1);
 		answer_not_accepted(request_take(plain), &effect_id, code, outcome, err);
 		plain_free(plain);
 		return;
@@ -471,7 +487,9 @@ void plain_call(struct request *request, const struct accepting *accepting)
 		request_drop(request);
 		return;
 	}
-	if (request->principal->plains >= PLAIN_PER_PRINCIPAL_MAX) {
+	if (request->principal->plains >= AUTH_PLAINS_MAX) {
+		metric_add(METRIC_bound_refused_total, "plain_calls_per_principal", 1);
+		metric_add(METRIC_calls_refused_total, "busy_owner", 1);
 		refuse_for_now(request);
 		return;
 	}
@@ -546,6 +564,17 @@ void plains_drain(struct plains *plains)
 		if (is_open(at) && !answer_is_due(at->task_state))
 			answer_window_over(at);
 	}
+}
+
+void plains_collect(const struct plains *plains)
+{
+	int64_t open = 0, streams = 0;
+	for (const struct plain *at = plains->first; at; at = at->next) {
+		open += is_open(at);
+		streams += at->state == PLAIN_STREAMING;
+	}
+	metric_set(METRIC_plain_calls_open, nullptr, open);
+	metric_set(METRIC_streams_open, nullptr, streams);
 }
 
 size_t plains_count(const struct plains *plains)

@@ -9,10 +9,7 @@
 #include "api/tools.h"
 
 constexpr int64_t PLAIN_QUICK_MS = 1'000;        /* an answer within it is JSON, then a stream */
-constexpr int64_t PLAIN_PING_MS = 15'000;        /* between two comments on a stream */
 constexpr int64_t PLAIN_PROGRESS_EVERY_MS = 100; /* at most one notification in that time */
-/* Open in one process for one principal; more are told to come back. */
-constexpr unsigned PLAIN_PER_PRINCIPAL_MAX = 512;
 
 struct plains;
 [[nodiscard]] struct plains *plains_new(struct api *api);
@@ -29,3 +26,5 @@ void plains_reattach(struct plains *plains);
 void plains_drain(struct plains *plains);
 /* Those that wait, and those of which the store is still to be told. */
 size_t plains_count(const struct plains *plains);
+/* Sets their gauges. */
+void plains_collect(const struct plains *plains);

@@ -8,6 +8,7 @@
 
 #include "runtime/base.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 #include "runtime/store.h"
 
 struct presence {
@@ -39,6 +40,7 @@ static void on_beat(void *ctx, enum hf_code code, bool alive, const struct beat_
 	}
 	if (!alive) {
 		log_warn("declared dead, going on as another", nullptr);
+		metric_add(METRIC_incarnations_lost_total, "dead", 1);
 		presence->known = false;
 		presence->incarnation = uuid_new();
 		beat(presence);

@@ -8,6 +8,7 @@
 #include "api/tools.h"
 
 #include "api/answer.h"
+#include "api/auth.h"
 #include "api/catalog.h"
 #include "api/companion.h"
 #include "api/headers.h"
@@ -18,12 +19,12 @@
 #include "runtime/json.h"
 #include "runtime/key.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 #include "runtime/schema.h"
 #include "runtime/store.h"
 
 static constexpr int64_t LIST_CACHE_TTL_MS = 5'000;
-/* In flight to the store for one principal in one process; more are told to come back. */
-static constexpr unsigned ACCEPTS_PER_PRINCIPAL_MAX = 1'024;
+static const char NOT_EXECUTED[] = "{\"executed\":\"no\"}";
 
 /* --- tools/list ------------------------------------------------------------------------------- */
 
@@ -73,6 +74,7 @@ void mcp_tools_list(struct request *request)
 
 static void refuse_absent(struct request *request)
 {
+	metric_add(METRIC_calls_refused_total, "effect_id_required", 1);
 	struct arena *arena = request->call->arena;
 	char minted[EFFECT_ID_MINTED_LEN + 1];
 	const char *text = arena_format(
@@ -89,6 +91,7 @@ static void refuse_absent(struct request *request)
 
 static void refuse_invalid(struct request *request, enum effect_carrier carrier)
 {
+	metric_add(METRIC_calls_refused_total, "effect_id_invalid", 1);
 	struct arena *arena = request->call->arena;
 	struct slice data = answer_data(arena, "effect_id_invalid", "no", "carrier",
 					slice_of(effect_carrier_name(carrier)));
@@ -115,6 +118,7 @@ static void refuse_invalid(struct request *request, enum effect_carrier carrier)
 
 static void refuse_ambiguous(struct request *request, enum effect_carrier carrier)
 {
+	metric_add(METRIC_calls_refused_total, "effect_id_ambiguous", 1);
 	struct slice data = answer_data(request->call->arena, "effect_id_ambiguous", "no",
 					"carrier", slice_of(effect_carrier_name(carrier)));
 	request_refuse_params(request, "Two effect IDs that differ came with this call", data);
@@ -152,12 +156,14 @@ static void on_accepted(void *ctx, enum hf_code code, enum accept_outcome outcom
 static void accept(struct request *request)
 {
 	struct accepting *accepting = request->detail;
-	if (request->principal->accepts >= ACCEPTS_PER_PRINCIPAL_MAX) {
+	if (request->principal->accepts >= AUTH_ACCEPTS_MAX) {
+		metric_add(METRIC_bound_refused_total, "accepts_per_principal", 1);
+		metric_add(METRIC_calls_refused_total, "busy_owner", 1);
 		request_refuse(request, &(struct refusal){
 					    .status = 429,
 					    .code = RPC_INTERNAL,
 					    .message = "Too many calls at once; try again shortly",
-					    .data = slice_of("{\"executed\":\"no\"}"),
+					    .data = slice_of(NOT_EXECUTED),
 					    .extra = "Retry-After: 1\r\n",
 					});
 		return;
@@ -175,6 +181,7 @@ static void accept(struct request *request)
 
 static void refuse_nul(struct request *request)
 {
+	metric_add(METRIC_calls_refused_total, "nul_in_string", 1);
 	request_refuse_params(request, "Strings must not hold NUL (U+0000)",
 			      answer_data(request->call->arena, "nul_in_string", "no", nullptr,
 					  (struct slice){}));
@@ -290,12 +297,19 @@ static void call_tool(struct request *request, const struct catalog_entry *entry
 	prepare(request, entry, arguments);
 }
 
+static void refuse_unknown(struct request *request)
+{
+	metric_add(METRIC_calls_refused_total, "unknown_tool", 1);
+	request_refuse_params(request, "Unknown tool", slice_of(NOT_EXECUTED));
+}
+
 void mcp_tools_call(struct request *request)
 {
 	struct slice value;
 	if (!request->rpc.params.len || !json_member(request->rpc.params, "name", &value) ||
 	    json_type_of(value) != JSON_STRING) {
-		request_refuse_params(request, "params.name must be a string", (struct slice){});
+		request_refuse_params(request, "params.name must be a string",
+				      slice_of(NOT_EXECUTED));
 		return;
 	}
 
@@ -304,7 +318,7 @@ void mcp_tools_call(struct request *request)
 		arguments = slice_of("{}");
 	if (json_type_of(arguments) != JSON_OBJECT) {
 		request_refuse_params(request, "params.arguments must be an object",
-				      (struct slice){});
+				      slice_of(NOT_EXECUTED));
 		return;
 	}
 
@@ -322,5 +336,5 @@ void mcp_tools_call(struct request *request)
 	else if (!request->looked_again)
 		api_look_again(request->api, request, mcp_tools_call);
 	else
-		request_refuse_params(request, "Unknown tool", (struct slice){});
+		refuse_unknown(request);
 }

@@ -28,7 +28,6 @@ constexpr int64_t ASK_DELAY_FIRST_MS = 200;
 constexpr int64_t POLL_MS_DEFAULT = 1000;
 constexpr int64_t POLL_MS_MIN = 10;
 constexpr int64_t POLL_MS_MAX = 60'000;
-constexpr size_t UUID_TEXT_LEN = 36;
 
 static volatile sig_atomic_t stopped;
 
@@ -124,15 +123,6 @@ static enum hf_code make_arguments(struct call *call, struct hf_err *err)
 	return HF_OK;
 }
 
-static void mint_effect_id(char text[static UUID_TEXT_LEN + 1])
-{
-	struct uuid uuid = uuid_new();
-	char hex[2 * sizeof uuid.bytes + 1];
-	hex_format(uuid.bytes, sizeof uuid.bytes, hex);
-	snprintf(text, UUID_TEXT_LEN + 1, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12,
-		 hex + 16, hex + 20);
-}
-
 /* An effect ID among the arguments is the caller's own carrier: then _meta has none. */
 static enum hf_code make_effect_id(struct call *call, struct hf_err *err)
 {
@@ -145,8 +135,8 @@ static enum hf_code make_effect_id(struct call *call, struct hf_err *err)
 		return HF_OK;
 	}
 	if (!call->effect_id) {
-		mint_effect_id(call->effect_text);
-		call->effect_id = call->effect_text;
+		struct uuid minted = uuid_new();
+		call->effect_id = uuid_format(&minted, call->effect_text);
 		fprintf(stderr, "effect ID  %s (made here; give it again to get the same task)\n",
 			call->effect_id);
 	}

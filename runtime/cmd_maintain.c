@@ -1,5 +1,4 @@
 /* cmd_maintain.c - `holdfast maintain`: reclaim, deadlines, retention, partitions. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,13 +6,6 @@
 #include "runtime/config.h"
 #include "runtime/log.h"
 #include "runtime/maintain.h"
-
-static volatile int stop;
-
-static void on_signal(int)
-{
-	stop = 1;
-}
 
 int cmd_maintain(int argc, char **argv)
 {
@@ -25,20 +17,21 @@ int cmd_maintain(int argc, char **argv)
 	}
 	char *dsn = nullptr;
 	enum hf_code code = HF_OK;
-	if (!config.maintain_dsn)
+	enum log_level level = LOG_INFO;
+	if (!log_level_parse(config.log_level, &level))
+		code = hf_fail(&err, HF_INVALID, "unknown log level: %s", config.log_level);
+	else if (!config.maintain_dsn)
 		code = config_role_dsn(config.dsn, "holdfast_maintain", &dsn, &err);
 	if (code != HF_OK) {
 		fprintf(stderr, "holdfast maintain: %s\n", err.text);
 		config_deinit(&config);
 		return EXIT_USAGE;
 	}
-	log_init(LOG_INFO, "maintain");
-	struct sigaction action = { .sa_handler = on_signal };
-	sigaction(SIGTERM, &action, nullptr);
-	sigaction(SIGINT, &action, nullptr);
-	signal(SIGPIPE, SIG_IGN);
-	maintain_run(&config, config.maintain_dsn ? config.maintain_dsn : dsn, &stop);
+	log_init(level, "maintain");
+	code = maintain_run(&config, config.maintain_dsn ? config.maintain_dsn : dsn, &err);
+	if (code != HF_OK)
+		log_error("not started", "error", err.text, nullptr);
 	free(dsn);
 	config_deinit(&config);
-	return EXIT_DONE;
+	return code == HF_OK ? EXIT_DONE : code == HF_INVALID ? EXIT_USAGE : EXIT_FAILED;
 }

@@ -95,8 +95,8 @@ static int report(PGconn *conn, const struct hf_err *err)
 static PGconn *connect_to(const char *dsn)
 {
 	static const char *const keys[] = { "connect_timeout", "fallback_application_name",
-					    "dbname", nullptr };
-	const char *const values[] = { "10", "holdfast task", dsn, nullptr };
+					    "target_session_attrs", "dbname", nullptr };
+	const char *const values[] = { "10", "holdfast task", "primary", dsn, nullptr };
 	return PQconnectdbParams(keys, values, 1);
 }
 

@@ -116,9 +116,10 @@ static int connect_admin(const char *dsn, PGconn **out)
 		return EXIT_USAGE;
 	}
 	/* Later ones win, so the DSN may say otherwise but for the encoding, which is ours. */
-	static const char *const names[] = { "connect_timeout", "fallback_application_name",
-					     "dbname", "client_encoding", nullptr };
-	const char *const values[] = { "10", "holdfast tools", dsn, "UTF8", nullptr };
+	static const char *const names[] = { "connect_timeout",      "fallback_application_name",
+					     "target_session_attrs", "dbname",
+					     "client_encoding",      nullptr };
+	const char *const values[] = { "10", "holdfast tools", "read-write", dsn, "UTF8", nullptr };
 	PGconn *db = PQconnectdbParams(names, values, 1);
 	if (PQstatus(db) != CONNECTION_OK) {
 		fprintf(stderr, "holdfast tools: %s", PQerrorMessage(db));

@@ -1,13 +1,13 @@
 /* db.c - the machine of one connection.
  *
- *     down ──start──► connecting* ──► greeting* ──► up* ──┐
- *      ▲ wait*            │               │          │    │ calls
- *      └──────────────────┴───── lost ────┴──────────┘ ◄──┘
+ *     down* ──wait──► dialing* ──► up* ──┐
+ *      ▲                 │          │    │ calls
+ *      └─────────────────┴─ lost ───┴ ◄──┘
  *                                    * suspended: a callback resumes
  *
- * greeting: the pipeline's first calls, the barrier and LISTEN, are in flight; nothing else is sent
- * before they are answered. Lost: what was in flight goes back to the head of the queue and is sent
- * again on the next connection. */
+ * pgdial.c finds the host, and greets it: the barrier and LISTEN come before any call. Lost: what
+ * was in flight goes back to the head of the queue and is sent again on the next connection. What
+ * an SQLSTATE asks for is told by pgfail.c. */
 #include "runtime/db.h"
 
 #include <ev.h>
@@ -18,9 +18,12 @@
 #include "runtime/base.h"
 #include "runtime/clock.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
+#include "runtime/pgdial.h"
+#include "runtime/pgfail.h"
 #include "runtime/random.h"
 
-enum db_state { DB_DOWN, DB_CONNECTING, DB_GREETING, DB_UP };
+enum db_state { DB_DOWN, DB_DIALING, DB_UP };
 
 struct call {
 	struct call *next;
@@ -32,7 +35,7 @@ struct call {
 	int64_t not_before_ms; /* a failed call waits this out before it is sent again */
 	int failures;
 	PGresult *result; /* rows, kept until the Sync says that they are committed */
-	bool greeting;    /* of the connection itself */
+	bool maybe;       /* sent, and the answer was lost: it may have been committed */
 };
 
 struct calls {
@@ -42,7 +45,9 @@ struct calls {
 
 struct db {
 	struct ev_loop *loop;
-	char *dsn, *name, *listen;
+	char *name;
+	struct pgdial *dial;
+	const char *lane; /* the last word of the name, for metrics */
 	void (*notified)(void *ctx, const char *payload);
 	void (*connected)(void *ctx);
 	void *ctx;
@@ -50,11 +55,11 @@ struct db {
 	enum db_state state;
 	PGconn *conn;
 	ev_io io;
-	ev_timer timer; /* connecting, answering, waiting: the next thing that time brings */
+	ev_timer timer; /* answering, waiting: the next thing that time brings */
 	ev_check kick;  /* fed, never started: sends at the end of a turn what was queued in it */
 	struct calls queue;  /* to be sent */
 	struct calls flight; /* sent, in order */
-	int64_t connect_at_ms, connecting_since_ms, flight_since_ms;
+	int64_t connect_at_ms, flight_since_ms;
 	int failures;
 	bool warned; /* a WARNING came while the oldest call ran: its commit is unknown */
 };
@@ -109,7 +114,7 @@ static int64_t backoff_ms(int failures)
 }
 
 static void db_lost(struct db *db, const char *why);
-static void db_connect(struct db *db);
+static void db_send(struct db *db);
 
 /* --- time ------------------------------------------------------------------------------------- */
 
@@ -124,8 +129,6 @@ static int64_t next_time(const struct db *db)
 	int64_t at = 0;
 	if (db->state == DB_DOWN)
 		at = db->connect_at_ms;
-	if (db->state == DB_CONNECTING)
-		at = db->connecting_since_ms + DB_CONNECT_MS;
 	if (db->flight.head)
 		at = earlier(at, db->flight_since_ms + DB_ANSWER_MS);
 	for (const struct call *call = db->flight.head; call; call = call->next)
@@ -150,25 +153,34 @@ static void timer_set(struct db *db)
 	ev_timer_start(db->loop, &db->timer);
 }
 
+/* BUSY is a promise that nothing was committed; what is on its way, or was once, is TIMEOUT. */
+static enum hf_code gave_up(bool maybe, struct hf_err *err)
+{
+	return maybe ? hf_fail(err, HF_TIMEOUT, "Postgres did not say in time what became of it")
+		     : hf_fail(err, HF_BUSY, "Postgres did not answer in time");
+}
+
 /* A caller that gave up is told so; its call in flight goes on without it. */
 static void give_up(struct db *db, int64_t now)
 {
 	struct hf_err err = {};
-	(void)hf_fail(&err, HF_BUSY, "Postgres did not answer in time");
 	for (struct call *call = db->flight.head; call; call = call->next) {
 		if (!call->done || !call->give_up_at_ms || call->give_up_at_ms > now)
 			continue;
 		db_done *done = call->done;
 		call->done = nullptr;
-		done(call->ctx, HF_BUSY, nullptr, &err);
+		enum hf_code code = gave_up(true, &err);
+		done(call->ctx, code, nullptr, &err);
 	}
 	struct calls kept;
 	calls_init(&kept);
 	for (struct call *call; (call = calls_take(&db->queue));) {
-		if (call->give_up_at_ms && call->give_up_at_ms <= now)
-			call_end(call, HF_BUSY, &err);
-		else
+		if (call->give_up_at_ms && call->give_up_at_ms <= now) {
+			enum hf_code code = gave_up(call->maybe, &err);
+			call_end(call, code, &err);
+		} else {
 			calls_add(&kept, call);
+		}
 	}
 	while (kept.head)
 		calls_add(&db->queue, calls_take(&kept));
@@ -179,12 +191,14 @@ static void on_timer(struct ev_loop *, ev_timer *watcher, int)
 	struct db *db = container_of(watcher, struct db, timer);
 	int64_t now = clock_boot_ms();
 	give_up(db, now);
-	if (db->state == DB_DOWN && db->connect_at_ms <= now)
-		db_connect(db);
-	else if (db->state == DB_CONNECTING && db->connecting_since_ms + DB_CONNECT_MS <= now)
-		db_lost(db, "no connection in time");
-	else if (db->flight.head && db->flight_since_ms + DB_ANSWER_MS <= now)
+	if (db->state == DB_DOWN && db->connect_at_ms <= now) {
+		db->state = DB_DIALING;
+		pgdial_start(db->dial);
+	} else if (db->flight.head && db->flight_since_ms + DB_ANSWER_MS <= now) {
 		db_lost(db, "no answer in time");
+	} else if (db->state == DB_UP) {
+		db_send(db); /* a failed call has rested */
+	}
 	timer_set(db);
 }
 
@@ -221,7 +235,7 @@ static void db_send(struct db *db)
 	struct calls kept;
 	calls_init(&kept);
 	for (struct call *call; (call = calls_take(&db->queue));) {
-		if (call->not_before_ms > now || (db->state == DB_GREETING && !call->greeting)) {
+		if (call->not_before_ms > now) {
 			calls_add(&kept, call);
 			continue;
 		}
@@ -245,17 +259,12 @@ static void db_send(struct db *db)
 static void on_kick(struct ev_loop *, ev_check *watcher, int)
 {
 	struct db *db = container_of(watcher, struct db, kick);
-	if (db->state >= DB_GREETING)
+	if (db->state == DB_UP)
 		db_send(db);
 	timer_set(db);
 }
 
 /* --- receiving -------------------------------------------------------------------------------- */
-
-static bool class_is(const char *state, const char *class)
-{
-	return strncmp(state, class, 2) == 0;
-}
 
 /* Back to the queue, to be sent again after a while; others may pass it. */
 static void call_again(struct db *db, struct call *call)
@@ -263,22 +272,12 @@ static void call_again(struct db *db, struct call *call)
 	PQclear(call->result);
 	call->result = nullptr;
 	call->failures++;
+	metric_add(METRIC_store_resent_total, db->lane, call->done ? 1 : 0);
 	call->not_before_ms = clock_boot_ms() + backoff_ms(call->failures);
 	if (call->done)
 		calls_add(&db->queue, call);
 	else
 		call_free(call);
-}
-
-/* The barrier says how new the schema is; without enough of it this binary waits. */
-static bool greeting_answered(struct call *call)
-{
-	bool good =
-	    PQntuples(call->result) == 0 || pgrow_int4(call->result, 0, 0) >= DB_SCHEMA_VERSION;
-	if (!good)
-		log_error("the schema is too old for this binary: run `holdfast migrate`", nullptr);
-	call_free(call);
-	return good;
 }
 
 /* The answer of the oldest call is whole. False: the connection is no good any more. */
@@ -288,42 +287,30 @@ static bool call_answered(struct db *db, struct call *call)
 	db->warned = false;
 	const PGresult *result = call->result;
 	ExecStatusType status = result ? PQresultStatus(result) : PGRES_FATAL_ERROR;
-	if ((status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK) && !warned) {
-		if (call->greeting)
-			return greeting_answered(call);
+	bool rows = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
+	if (rows && !warned) {
 		call_end(call, HF_OK, nullptr);
 		return true;
 	}
 	const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : nullptr;
 	state = state ? state : "";
+	const char *text = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : nullptr;
 	struct hf_err err = {};
-	(void)hf_fail(&err, HF_INVALID, "%s",
-		      result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) ?: "?" : "?");
+	(void)hf_fail(&err, HF_INVALID, "%s", text ? text : "?");
 	strncpy(err.sqlstate, state, sizeof err.sqlstate - 1);
-	if (!call->greeting &&
-	    (class_is(state, "22") || class_is(state, "23") || class_is(state, "HF"))) {
+	enum pgfail fail = pgfail_of(state);
+	metric_store_error(state);
+	if (!rows && fail == PGFAIL_REFUSED) {
 		call_end(call, HF_INVALID, &err);
 		return true;
 	}
+	/* A failure that was answered to its Sync is rolled back; a warning says nothing. */
+	if (rows || fail == PGFAIL_RECONNECT)
+		call->maybe = true;
 	log_warn("statement failed, will be sent again", "connection", db->name, "sqlstate", state,
-		 "error", warned ? "a warning at commit" : err.text, nullptr);
-	bool good = !call->greeting && !class_is(state, "57") && !class_is(state, "08") &&
-		    strcmp(state, "25006") != 0;
+		 "error", rows ? "a warning at commit" : err.text, nullptr);
 	call_again(db, call);
-	return good;
-}
-
-static void db_greeted(struct db *db)
-{
-	for (const struct call *call = db->flight.head; call; call = call->next)
-		if (call->greeting)
-			return;
-	db->state = DB_UP;
-	db->failures = 0;
-	log_info("connected to Postgres", "connection", db->name, nullptr);
-	if (db->connected)
-		db->connected(db->ctx);
-	ev_feed_event(db->loop, &db->kick, EV_CUSTOM);
+	return rows || fail != PGFAIL_RECONNECT;
 }
 
 static bool take_result(struct db *db, PGresult *result)
@@ -343,10 +330,7 @@ static bool take_result(struct db *db, PGresult *result)
 	PQclear(result);
 	calls_take(&db->flight);
 	db->flight_since_ms = clock_boot_ms();
-	bool good = call_answered(db, call);
-	if (good && db->state == DB_GREETING)
-		db_greeted(db);
-	return good;
+	return call_answered(db, call);
 }
 
 static void notifications(struct db *db)
@@ -385,14 +369,10 @@ static void db_receive(struct db *db)
 static void on_io(struct ev_loop *, ev_io *watcher, int events)
 {
 	struct db *db = container_of(watcher, struct db, io);
-	if (db->state == DB_CONNECTING) {
-		db_connect(db);
-	} else {
-		if (events & EV_READ)
-			db_receive(db);
-		if (db->state >= DB_GREETING && (events & EV_WRITE))
-			db_flush(db);
-	}
+	if (events & EV_READ)
+		db_receive(db);
+	if (db->state == DB_UP && (events & EV_WRITE))
+		db_flush(db);
 	timer_set(db);
 }
 
@@ -406,67 +386,25 @@ static void on_notice(void *ctx, const PGresult *result)
 		db->warned = true;
 }
 
-static void greet(struct db *db, const char *sql)
+static void on_dialed(void *ctx, PGconn *conn, const char *why)
 {
-	struct call *call = hf_alloc(sizeof *call);
-	call->sql = sql;
-	call->greeting = true;
-	call->next = db->queue.head;
-	if (!db->queue.head)
-		db->queue.tail = &call->next;
-	db->queue.head = call;
-	db->queue.count++;
-}
-
-static void db_connected(struct db *db)
-{
-	PQsetnonblocking(db->conn, 1);
-	PQsetNoticeReceiver(db->conn, on_notice, db);
-	if (!PQenterPipelineMode(db->conn)) {
-		db_lost(db, PQerrorMessage(db->conn));
+	struct db *db = ctx;
+	if (!conn) {
+		db_lost(db, why);
 		return;
 	}
-	db->state = DB_GREETING;
-	if (db->listen)
-		greet(db, db->listen);
-	greet(db, "SELECT holdfast.barrier()");
-	db_send(db);
-}
-
-static void db_connect(struct db *db)
-{
-	if (db->state == DB_DOWN) {
-		const char *const names[] = { "connect_timeout", "tcp_user_timeout",
-					      "keepalives_idle", "application_name",
-					      "dbname",          nullptr };
-		const char *const values[] = { "5", "5000", "10", db->name, db->dsn, nullptr };
-		db->conn = PQconnectStartParams(names, values, 1);
-		db->connecting_since_ms = clock_boot_ms();
-		db->state = DB_CONNECTING;
-		if (!db->conn || PQstatus(db->conn) == CONNECTION_BAD || PQsocket(db->conn) < 0) {
-			db_lost(db, db->conn ? PQerrorMessage(db->conn) : "out of memory");
-			return;
-		}
-		io_set(db, EV_WRITE);
-		return;
-	}
-	switch (PQconnectPoll(db->conn)) {
-	case PGRES_POLLING_READING:
-		ev_io_stop(db->loop, &db->io); /* the socket may be another one now */
-		io_set(db, EV_READ);
-		break;
-	case PGRES_POLLING_WRITING:
-		ev_io_stop(db->loop, &db->io);
-		io_set(db, EV_WRITE);
-		break;
-	case PGRES_POLLING_OK:
-		ev_io_stop(db->loop, &db->io);
-		db_connected(db);
-		break;
-	default:
-		db_lost(db, PQerrorMessage(db->conn));
-		break;
-	}
+	db->conn = conn;
+	PQsetNoticeReceiver(conn, on_notice, db);
+	db->state = DB_UP;
+	db->failures = 0;
+	metric_add(METRIC_store_connects_total, db->lane, 1);
+	log_info("connected to Postgres", "connection", db->name, "host", PQhost(conn), "port",
+		 PQport(conn), nullptr);
+	io_set(db, EV_READ);
+	if (db->connected)
+		db->connected(db->ctx);
+	ev_feed_event(db->loop, &db->kick, EV_CUSTOM);
+	timer_set(db);
 }
 
 static void db_lost(struct db *db, const char *why)
@@ -479,6 +417,7 @@ static void db_lost(struct db *db, const char *why)
 	db->conn = nullptr;
 	db->warned = false;
 	db->state = DB_DOWN;
+	metric_add(METRIC_store_losses_total, db->lane, 1);
 	db->connect_at_ms = clock_boot_ms() + backoff_ms(++db->failures);
 
 	struct calls waiting = db->queue;
@@ -488,17 +427,15 @@ static void db_lost(struct db *db, const char *why)
 	for (struct call *call; (call = calls_take(&db->flight));) {
 		PQclear(call->result);
 		call->result = nullptr;
-		if (call->greeting || !call->done)
-			call_free(call);
-		else
+		call->maybe = true;
+		metric_add(METRIC_store_resent_total, db->lane, call->done ? 1 : 0);
+		if (call->done)
 			calls_add(&db->queue, call);
-	}
-	for (struct call *call; (call = calls_take(&waiting));) {
-		if (call->greeting)
-			call_free(call);
 		else
-			calls_add(&db->queue, call);
+			call_free(call);
 	}
+	while (waiting.head)
+		calls_add(&db->queue, calls_take(&waiting));
 	timer_set(db);
 }
 
@@ -510,9 +447,9 @@ struct db *db_open(struct ev_loop *loop, const struct db_options *options)
 	hf_assert(options->name);
 	struct db *db = hf_alloc(sizeof *db);
 	db->loop = loop;
-	db->dsn = hf_strdup(options->dsn);
 	db->name = hf_format("holdfast %s", options->name);
-	db->listen = options->listen ? hf_format("LISTEN %s", options->listen) : nullptr;
+	db->dial = pgdial_new(loop, options->dsn, db->name, options->listen, on_dialed, db);
+	db->lane = strrchr(db->name, ' ') + 1;
 	db->notified = options->notified;
 	db->connected = options->connected;
 	db->ctx = options->ctx;
@@ -535,19 +472,29 @@ void db_close(struct db *db)
 	ev_timer_stop(db->loop, &db->timer);
 	ev_clear_pending(db->loop, &db->kick);
 	PQfinish(db->conn);
+	pgdial_free(db->dial);
 	for (struct call *call; (call = calls_take(&db->flight));)
 		call_end(call, HF_CANCELLED, &err);
 	for (struct call *call; (call = calls_take(&db->queue));)
 		call_end(call, HF_CANCELLED, &err);
-	free(db->dsn);
 	free(db->name);
-	free(db->listen);
 	free(db);
 }
 
 bool db_is_up(const struct db *db)
 {
-	return db->state == DB_UP;
+	bool slow = db->flight.head && clock_boot_ms() - db->flight_since_ms > DB_SLOW_MS;
+	return db->state == DB_UP && !slow;
+}
+
+void db_collect(const struct db *db)
+{
+	metric_set(METRIC_store_connected, db->lane, db_is_up(db));
+	metric_set(METRIC_store_calls_open, db->lane,
+		   (int64_t)(db->queue.count + db->flight.count));
+	metric_add(METRIC_store_connects_total, db->lane, 0);
+	metric_add(METRIC_store_losses_total, db->lane, 0);
+	metric_add(METRIC_store_resent_total, db->lane, 0);
 }
 
 void db_call(struct db *db, const char *sql, struct pgparams *params, int64_t give_up_ms,

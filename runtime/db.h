@@ -15,8 +15,8 @@
 struct ev_loop;
 struct db;
 
-constexpr int64_t DB_CONNECT_MS = 5'000;    /* for a connection to stand */
 constexpr int64_t DB_ANSWER_MS = 40'000;    /* for the oldest call in flight; then reconnect */
+constexpr int64_t DB_SLOW_MS = 5'000;       /* a call in flight for longer: not up, for readiness */
 constexpr int64_t DB_BACKOFF_FIRST_MS = 50; /* between tries; doubled, with full jitter */
 constexpr int64_t DB_BACKOFF_MAX_MS = 2'000;
 constexpr int DB_SCHEMA_VERSION = 5; /* what this binary needs */
@@ -34,12 +34,16 @@ struct db_options {
 struct db *db_open(struct ev_loop *loop, const struct db_options *options);
 /* Calls that are still open get HF_CANCELLED. */
 void db_close(struct db *db);
+/* Connected, and answering. */
 bool db_is_up(const struct db *db);
+/* Sets its gauges; its lane is the last word of its name. */
+void db_collect(const struct db *db);
 
 /* `result` has its rows in binary. Exactly one call, never from inside db_call:
- * HF_OK with a result; HF_INVALID with the SQLSTATE where Postgres refuses the values (classes 22,
- * 23 and our own HF), nothing was committed; HF_BUSY after give_up_ms (it may still be committed
- * later); HF_CANCELLED at db_close. Every other trouble is waited out: reconnect, send again. */
+ * HF_OK with a result; HF_INVALID with the SQLSTATE where Postgres refuses the values
+ * (PGFAIL_REFUSED), nothing was committed; after give_up_ms HF_BUSY where nothing was committed nor
+ * will be, else HF_TIMEOUT; HF_CANCELLED at db_close. Every other trouble is waited out: reconnect,
+ * send again. */
 typedef void db_done(void *ctx, enum hf_code code, const PGresult *result,
 		     const struct hf_err *err);
 

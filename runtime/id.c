@@ -2,6 +2,7 @@
  * base64url, so every text has one reading and every ID one text; parsing needs no second look. */
 #include "runtime/id.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/base.h"
@@ -143,4 +144,13 @@ bool hex_parse(struct slice text, unsigned char *bytes, size_t len)
 		bytes[i] = (unsigned char)(hex_value(text.data[2 * i]) << 4 |
 					   hex_value(text.data[2 * i + 1]));
 	return true;
+}
+
+const char *uuid_format(const struct uuid *uuid, char text[static UUID_TEXT_LEN + 1])
+{
+	char hex[sizeof uuid->bytes * 2 + 1];
+	hex_format(uuid->bytes, sizeof uuid->bytes, hex);
+	snprintf(text, UUID_TEXT_LEN + 1, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12,
+		 hex + 16, hex + 20);
+	return text;
 }

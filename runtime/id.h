@@ -30,6 +30,9 @@ bool task_id_equal(const struct task_id *a, const struct task_id *b);
 
 struct uuid uuid_new(void);
 bool uuid_equal(const struct uuid *a, const struct uuid *b);
+/* As Postgres spells it. */
+constexpr size_t UUID_TEXT_LEN = 36;
+const char *uuid_format(const struct uuid *uuid, char text[static UUID_TEXT_LEN + 1]);
 
 /* Lower-case hexadecimal of `len` bytes; `text` has room for 2 * len + 1. Returns `text`. */
 char *hex_format(const unsigned char *bytes, size_t len, char *text);

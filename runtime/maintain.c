@@ -1,24 +1,30 @@
 #include "runtime/maintain.h"
 
+#include <ev.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/base.h"
 #include "runtime/clock.h"
 #include "runtime/id.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 #include "runtime/migrations.h"
+#include "runtime/monitor.h"
 #include "runtime/random.h"
+#include "runtime/task.h"
 
 constexpr int ROWS_A_ROUND = 200;           /* of each sweep */
 constexpr int SWEEP_BATCHES_A_ROUND = 20;   /* of ROWS_A_ROUND */
 constexpr int TOMBSTONE_PAGES_A_ROUND = 64; /* of one partition of effect */
 constexpr int EFFECT_PARTS = 16;
-constexpr int64_t SLOW_EVERY_MS = 5'000; /* weeks, retention, tombstones */
-constexpr int64_t BLOCKER_MS = 5'000;    /* in ClientRead while others wait (rule 12) */
-constexpr int64_t LEAP_MS = 86'400'000;  /* of the database's clock against ours: no sweep */
-constexpr int64_t RETRY_MAX_MS = 2'000;  /* between two tries to reach Postgres */
+constexpr int COUNT_PAGES_A_ROUND = 2'000; /* of work, for the gauges: 16 MB */
+constexpr int64_t SLOW_EVERY_MS = 5'000;   /* weeks, retention, tombstones, gauges */
+constexpr int64_t BLOCKER_MS = 5'000;      /* in ClientRead while others wait (rule 12) */
+constexpr int64_t LEAP_MS = 86'400'000;    /* of the database's clock against ours: no sweep */
+constexpr int64_t RETRY_MAX_MS = 2'000;    /* between two tries to reach Postgres */
 constexpr int WORKERS_MAX = 4'096;
 
 /* What the reaper saw of an incarnation: death is a counter that stands still (design §4). */
@@ -31,9 +37,14 @@ struct look {
 
 struct maintain {
 	const struct config *config;
+	struct ev_loop *loop; /* turned wherever something is waited for */
+	ev_signal terminate, interrupt;
+	struct monitor *monitor;
 	PGconn *conn;
-	char incarnation[37];
-	bool leading;
+	struct uuid id;
+	char incarnation[UUID_TEXT_LEN + 1];
+	bool leading, stop;
+	int64_t well_ms;     /* boot time of the last round that went well; 0: none yet */
 	char postmaster[64]; /* start time: another one makes all looks void */
 	struct look *looks;
 	size_t looks_count;
@@ -42,6 +53,9 @@ struct maintain {
 	bool leapt;
 	int part; /* of effect, next to be swept */
 	int64_t page;
+	/* the count of open tasks, a part of the table at a time */
+	int64_t count_page, counted_ms; /* counted_ms: when the last whole one ended; 0: none */
+	int64_t counts[TASK_COMPLETED]; /* of each open state */
 };
 
 static enum hf_code ask(struct maintain *m, const char *sql, int count, const char *const *values,
@@ -71,8 +85,10 @@ static enum hf_code look_at(struct maintain *m, const char *incarnation, const c
 	int64_t now = clock_boot_ms(), beat = strtoll(beat_text, nullptr, 10);
 	struct look *look = look_find(m, incarnation);
 	if (!look) {
-		if (m->looks_count == WORKERS_MAX)
-			return HF_OK; /* looked at once others are gone */
+		if (m->looks_count == WORKERS_MAX) { /* looked at once others are gone */
+			metric_add(METRIC_bound_refused_total, "incarnations_watched", 1);
+			return HF_OK;
+		}
 		look = &m->looks[m->looks_count++];
 		*look = (struct look){ .beat = beat, .since_ms = now };
 		memcpy(look->incarnation, incarnation, strlen(incarnation) + 1);
@@ -82,18 +98,21 @@ static enum hf_code look_at(struct maintain *m, const char *incarnation, const c
 		look->beat = beat;
 		look->since_ms = now;
 	}
-	if (now - look->since_ms < m->config->lease_ms)
+	if (!m->leading || now - look->since_ms < m->config->lease_ms)
 		return HF_OK;
 	int64_t dead = 0;
 	const char *const values[] = { incarnation, beat_text };
 	hf_try(ask(m, "SELECT holdfast.declare_dead($1, $2)", 2, values, &dead, err));
 	if (dead)
 		log_warn("incarnation declared dead", "incarnation", incarnation, nullptr);
+	metric_add(METRIC_maintained_total, "declared_dead", dead);
 	look->since_ms = now;
 	return HF_OK;
 }
 
-/* After a restart of Postgres nobody is dead before beats had one full interval: a new start time
+/* Who does not lead looks too, so that the dead wait no second lease for the next leader's. What it
+ * saw is as good: declare_dead asks for the same count.
+ * After a restart of Postgres nobody is dead before beats had one full interval: a new start time
  * begins all looks anew. */
 static enum hf_code bury(struct maintain *m, struct hf_err *err)
 {
@@ -125,11 +144,13 @@ static enum hf_code bury(struct maintain *m, struct hf_err *err)
 }
 
 /* Repeats a limited sweep until it finds less than a full batch. */
-static enum hf_code drain(struct maintain *m, const char *sql, const char *what, struct hf_err *err)
+static enum hf_code drain(struct maintain *m, const char *sql, const char *act, const char *what,
+			  struct hf_err *err)
 {
 	int64_t n = ROWS_A_ROUND, total = 0;
 	for (int i = 0; i < SWEEP_BATCHES_A_ROUND && n == ROWS_A_ROUND; i++) {
 		hf_try(ask(m, sql, 0, nullptr, &n, err));
+		metric_add(METRIC_maintained_total, act, n);
 		total += n;
 	}
 	if (total)
@@ -182,6 +203,7 @@ static enum hf_code week_drop(struct maintain *m, const char *week, struct hf_er
 		free(drop);
 		hf_try(code);
 	}
+	metric_add(METRIC_maintained_total, "week_dropped", 1);
 	log_info("week dropped", "week", week, nullptr);
 	return pg_run(m->conn, "DELETE FROM holdfast.week WHERE week = $1", 1, values, nullptr,
 		      err);
@@ -195,6 +217,7 @@ static enum hf_code sweep_week(struct maintain *m, const char *week, struct hf_e
 	int64_t n = ROWS_A_ROUND, total = 0;
 	for (int i = 0; i < SWEEP_BATCHES_A_ROUND && n == ROWS_A_ROUND; i++) {
 		hf_try(ask(m, "SELECT holdfast.sweep($1, $2)", 2, values, &n, err));
+		metric_add(METRIC_maintained_total, "swept", n);
 		total += n;
 	}
 	if (total)
@@ -221,8 +244,96 @@ static enum hf_code retention(struct maintain *m, struct hf_err *err)
 	snprintf(pages, sizeof pages, "%d", TOMBSTONE_PAGES_A_ROUND);
 	const char *const values[] = { part, page, pages };
 	hf_try(ask(m, "SELECT holdfast.sweep_tombstones($1, $2, $3)", 3, values, &m->page, err));
+	metric_add(METRIC_tombstone_pages_total, nullptr, TOMBSTONE_PAGES_A_ROUND);
 	if (m->page == 0)
 		m->part = (m->part + 1) % EFFECT_PARTS;
+	return HF_OK;
+}
+
+/* --- what the store looks like ---------------------------------------------------------------- */
+
+/* What only the leader reads is unknown to all others, and to it while the store is away. */
+static void forget(struct maintain *m)
+{
+	static const enum metric gauges[] = { METRIC_tasks_open, METRIC_oldest_ready_seconds,
+					      METRIC_incarnations, METRIC_weeks_ahead };
+	for (size_t i = 0; i < countof(gauges); i++)
+		metric_forget(gauges[i]);
+	m->counted_ms = m->count_page = 0;
+	memset(m->counts, 0, sizeof m->counts);
+}
+
+static void count_published(struct maintain *m)
+{
+	for (enum task_state state = 0; state < TASK_COMPLETED; state++)
+		metric_set(METRIC_tasks_open, task_state_name(state), m->counts[state]);
+	memset(m->counts, 0, sizeof m->counts);
+	m->counted_ms = clock_boot_ms();
+	m->count_page = 0;
+}
+
+/* The next part of the table: no index could count a million, and no read may take that long. */
+static enum hf_code count_open(struct maintain *m, struct hf_err *err)
+{
+	char page[24], pages[16];
+	snprintf(page, sizeof page, "%lld", (long long)m->count_page);
+	snprintf(pages, sizeof pages, "%d", COUNT_PAGES_A_ROUND);
+	const char *const values[] = { page, pages };
+	PGresult *rows = nullptr;
+	hf_try(pg_run(m->conn, "SELECT state, number FROM holdfast.count_work($1, $2)", 2, values,
+		      &rows, err));
+	int64_t next = 0;
+	for (int row = 0; row < PQntuples(rows); row++) {
+		int64_t number = strtoll(PQgetvalue(rows, row, 1), nullptr, 10);
+		enum task_state state;
+		if (PQgetisnull(rows, row, 0))
+			next = number;
+		else if (task_state_parse(slice_of(PQgetvalue(rows, row, 0)), &state) &&
+			 state < TASK_COMPLETED)
+			m->counts[state] += number;
+	}
+	PQclear(rows);
+	m->count_page = next;
+	if (next == 0)
+		count_published(m);
+	return HF_OK;
+}
+
+static enum hf_code read_gauges(struct maintain *m, struct hf_err *err)
+{
+	static const struct {
+		const char *name;
+		enum metric metric;
+	} gauges[] = {
+		{ "oldest_ready", METRIC_oldest_ready_seconds },
+		{ "incarnations", METRIC_incarnations },
+		{ "weeks_ahead", METRIC_weeks_ahead },
+	};
+	PGresult *rows = nullptr;
+	hf_try(pg_run(m->conn, "SELECT name, label, number FROM holdfast.gauges()", 0, nullptr,
+		      &rows, err));
+	for (size_t i = 0; i < countof(gauges); i++)
+		metric_forget(gauges[i].metric);
+	for (int row = 0; row < PQntuples(rows); row++)
+		for (size_t i = 0; i < countof(gauges); i++)
+			if (strcmp(PQgetvalue(rows, row, 0), gauges[i].name) == 0)
+				metric_set(gauges[i].metric, PQgetvalue(rows, row, 1),
+					   strtoll(PQgetvalue(rows, row, 2), nullptr, 10));
+	PQclear(rows);
+	return HF_OK;
+}
+
+/* That the gauges cannot be read must not keep maintenance from its work. */
+static enum hf_code observe(struct maintain *m, struct hf_err *err)
+{
+	enum hf_code code = read_gauges(m, err);
+	if (code == HF_OK)
+		code = count_open(m, err);
+	if (code == HF_OK || !err->sqlstate[0] || PQstatus(m->conn) != CONNECTION_OK)
+		return code;
+	log_warn("gauges not read", "error", err->text, "sqlstate", err->sqlstate, nullptr);
+	metric_store_error(err->sqlstate);
+	forget(m);
 	return HF_OK;
 }
 
@@ -233,6 +344,7 @@ static enum hf_code slow_round(struct maintain *m, struct hf_err *err)
 	int made = 0;
 	hf_try(pg_run(m->conn, "SET ROLE holdfast_owner", 0, nullptr, nullptr, err));
 	hf_try(weeks_ensure(m->conn, WEEKS_AHEAD, &made, err));
+	metric_add(METRIC_maintained_total, "week_made", made);
 	if (made)
 		log_info("weeks made ahead", "weeks", LOG_INT(made), nullptr);
 	hf_try(watch_clock(m, err));
@@ -241,87 +353,179 @@ static enum hf_code slow_round(struct maintain *m, struct hf_err *err)
 	return pg_run(m->conn, "RESET ROLE", 0, nullptr, nullptr, err);
 }
 
+static int64_t lease_ms(const struct maintain *m)
+{
+	return 3 * m->config->maintain_ms + 5'000;
+}
+
 static enum hf_code round_(struct maintain *m, struct hf_err *err)
 {
 	char ttl[24];
-	snprintf(ttl, sizeof ttl, "%lld", (long long)(3 * m->config->maintain_ms + 5'000));
+	snprintf(ttl, sizeof ttl, "%lld", (long long)lease_ms(m));
 	const char *const values[] = { "maintain", m->incarnation, ttl };
 	int64_t mine = 0;
 	hf_try(ask(m, "SELECT holdfast.lease_take($1, $2, $3)", 3, values, &mine, err));
 	if (mine && !m->leading)
 		log_info("maintenance leads", nullptr);
 	m->leading = mine;
+	hf_try(bury(m, err));
 	if (!mine) {
-		m->looks_count = 0;
+		forget(m);
 		return HF_OK;
 	}
-	hf_try(bury(m, err));
-	hf_try(drain(m, "SELECT holdfast.reclaim(200)", "claims of dead workers freed", err));
-	hf_try(drain(m, "SELECT holdfast.expire_deadlines(200)", "deadlines passed", err));
-	hf_try(
-	    drain(m, "SELECT holdfast.park_orphans(200)", "attachments of dead APIs parked", err));
-	hf_try(drain(m, "SELECT holdfast.expire_parked(200)", "parked for too long", err));
+	hf_try(drain(m, "SELECT holdfast.reclaim(200)", "reclaimed", "claims of dead workers freed",
+		     err));
+	hf_try(drain(m, "SELECT holdfast.expire_deadlines(200)", "deadline_expired",
+		     "deadlines passed", err));
+	hf_try(drain(m, "SELECT holdfast.park_orphans(200)", "orphan_parked",
+		     "attachments of dead APIs parked", err));
+	hf_try(drain(m, "SELECT holdfast.expire_parked(200)", "parked_expired",
+		     "parked for too long", err));
 	int64_t ended = 0;
 	char blocker[24];
 	snprintf(blocker, sizeof blocker, "%lld", (long long)BLOCKER_MS);
 	const char *const older[] = { blocker };
 	hf_try(ask(m, "SELECT holdfast.end_blockers($1)", 1, older, &ended, err));
+	metric_add(METRIC_maintained_total, "blocker_ended", ended);
 	if (ended)
 		log_warn("backends ended that blocked others", "backends", LOG_INT(ended), nullptr);
 	if (clock_boot_ms() < m->slow_at_ms)
 		return HF_OK;
 	m->slow_at_ms = clock_boot_ms() + SLOW_EVERY_MS;
-	return slow_round(m, err);
+	hf_try(slow_round(m, err));
+	return observe(m, err);
 }
 
-static void wait_ms(int64_t ms, const volatile int *stop)
+/* --- the process ------------------------------------------------------------------------------ */
+
+static void on_rested(struct ev_loop *loop, ev_timer *timer, int)
 {
-	constexpr int64_t SLICE_MS =
-	    50; /* a signal between the check and the sleep waits no longer */
-	for (int64_t left = ms; left > 0 && !*stop; left -= SLICE_MS) {
-		int64_t slice = left < SLICE_MS ? left : SLICE_MS;
-		struct timespec pause = { .tv_nsec = slice * 1'000'000 };
-		nanosleep(&pause, nullptr);
+	ev_timer_stop(loop, timer);
+}
+
+static void rest(struct maintain *m, int64_t ms)
+{
+	ev_timer timer;
+	ev_now_update(m->loop);
+	ev_timer_init(&timer, on_rested, (double)ms / 1000, 0);
+	ev_timer_start(m->loop, &timer);
+	while (ev_is_active(&timer) && !m->stop)
+		ev_run(m->loop, EVRUN_ONCE);
+	ev_timer_stop(m->loop, &timer);
+}
+
+static const char *not_ready(void *ctx)
+{
+	const struct maintain *m = ctx;
+	if (m->stop)
+		return "draining";
+	if (!m->conn || !m->well_ms)
+		return "store away";
+	return clock_boot_ms() - m->well_ms > lease_ms(m) ? "no round in time" : nullptr;
+}
+
+static void collect(void *ctx)
+{
+	const struct maintain *m = ctx;
+	metric_set(METRIC_store_connected, "maintain", m->conn != nullptr);
+	metric_add(METRIC_store_connects_total, "maintain", 0);
+	metric_add(METRIC_store_losses_total, "maintain", 0);
+	metric_set(METRIC_lease_held, nullptr, m->leading);
+	metric_set(METRIC_retention_stopped, nullptr, m->leapt);
+	metric_forget(METRIC_round_age_seconds);
+	metric_forget(METRIC_tasks_counted_age_seconds);
+	if (m->well_ms)
+		metric_set(METRIC_round_age_seconds, nullptr, clock_boot_ms() - m->well_ms);
+	if (m->counted_ms)
+		metric_set(METRIC_tasks_counted_age_seconds, nullptr,
+			   clock_boot_ms() - m->counted_ms);
+	metric_bound("incarnations_watched", (int64_t)m->looks_count, WORKERS_MAX);
+}
+
+static const struct uuid *incarnation(void *ctx)
+{
+	const struct maintain *m = ctx;
+	return &m->id;
+}
+
+static void on_signal(struct ev_loop *, ev_signal *signal, int)
+{
+	struct maintain *m = signal->data;
+	m->stop = true;
+}
+
+static enum hf_code set_up(struct maintain *m, struct hf_err *err)
+{
+	const struct monitor_hooks hooks = { collect, not_ready, incarnation, m };
+	m->loop = ev_default_loop(EVFLAG_AUTO);
+	m->looks = hf_alloc(WORKERS_MAX * sizeof *m->looks);
+	m->id = uuid_new();
+	uuid_format(&m->id, m->incarnation);
+	signal(SIGPIPE, SIG_IGN);
+	ev_signal_init(&m->terminate, on_signal, SIGTERM);
+	ev_signal_init(&m->interrupt, on_signal, SIGINT);
+	m->terminate.data = m->interrupt.data = m;
+	ev_signal_start(m->loop, &m->terminate);
+	ev_signal_start(m->loop, &m->interrupt);
+	pg_turn(m->loop, &m->stop);
+	return monitor_open(m->loop, m->config->metrics_listen, 'm', &hooks, &m->monitor, err);
+}
+
+static enum hf_code try_round(struct maintain *m, const char *dsn, struct hf_err *err)
+{
+	if (!m->conn) {
+		hf_try(pg_connect(dsn, "holdfast maintain", &m->conn, err));
+		metric_add(METRIC_store_connects_total, "maintain", 1);
 	}
+	hf_try(round_(m, err));
+	metric_add(METRIC_rounds_total, m->leading ? "led" : "stood_by", 1);
+	m->well_ms = clock_boot_ms();
+	return HF_OK;
 }
 
-static void incarnate(char text[static 37])
+/* Whatever it was, the next try begins with a connection of its own. */
+static void round_failed(struct maintain *m, const struct hf_err *err)
 {
-	struct uuid id = uuid_new();
-	char hex[33];
-	hex_format(id.bytes, sizeof id.bytes, hex);
-	snprintf(text, 37, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16, hex + 20);
+	log_warn("maintenance goes on later", "error", err->text, "sqlstate", err->sqlstate,
+		 nullptr);
+	metric_add(METRIC_rounds_total, "failed", 1);
+	metric_store_error(err->sqlstate);
+	metric_add(METRIC_store_losses_total, "maintain", 1);
+	PQfinish(m->conn);
+	m->conn = nullptr;
+	m->leading = false;
+	forget(m);
 }
 
-void maintain_run(const struct config *config, const char *dsn, const volatile int *stop)
+static void tear_down(struct maintain *m)
+{
+	if (m->conn && m->leading) {
+		struct hf_err ignored;
+		const char *const values[] = { m->incarnation };
+		(void)pg_run(m->conn, "DELETE FROM holdfast.lease WHERE incarnation = $1", 1,
+			     values, nullptr, &ignored);
+	}
+	PQfinish(m->conn);
+	m->monitor = monitor_close(m->monitor);
+	ev_signal_stop(m->loop, &m->terminate);
+	ev_signal_stop(m->loop, &m->interrupt);
+	pg_turn(nullptr, nullptr);
+	free(m->looks);
+}
+
+enum hf_code maintain_run(const struct config *config, const char *dsn, struct hf_err *err)
 {
 	struct maintain m = { .config = config };
-	m.looks = hf_alloc(WORKERS_MAX * sizeof *m.looks);
-	incarnate(m.incarnation);
-	while (!*stop) {
-		struct hf_err err = {};
-		enum hf_code code = HF_OK;
-		if (!m.conn)
-			code = pg_connect(dsn, "holdfast maintain", &m.conn, &err);
-		if (code == HF_OK)
-			code = round_(&m, &err);
-		if (code != HF_OK) {
-			log_warn("maintenance goes on later", "error", err.text, "sqlstate",
-				 err.sqlstate, nullptr);
-			PQfinish(m.conn);
-			m.conn = nullptr;
-			m.leading = false;
-			wait_ms(1 + random_up_to(RETRY_MAX_MS), stop);
+	enum hf_code code = set_up(&m, err);
+	while (code == HF_OK && !m.stop) {
+		struct hf_err trouble = {};
+		if (try_round(&m, dsn, &trouble) == HF_OK) {
+			rest(&m, config->maintain_ms);
 			continue;
 		}
-		wait_ms(config->maintain_ms, stop);
+		round_failed(&m, &trouble);
+		rest(&m, 1 + random_up_to(RETRY_MAX_MS));
 	}
-	if (m.conn && m.leading) {
-		struct hf_err ignored;
-		const char *const values[] = { m.incarnation };
-		(void)pg_run(m.conn, "DELETE FROM holdfast.lease WHERE incarnation = $1", 1, values,
-			     nullptr, &ignored);
-	}
-	PQfinish(m.conn);
-	free(m.looks);
+	tear_down(&m);
+	return code;
 }

@@ -20,6 +20,9 @@ EMBED(sql_0001_core){
 EMBED(sql_0002_intent){
 #embed "sql/migrations/0002_intent.sql" suffix(, 0)
 };
+EMBED(sql_0003_inputs){
+#embed "sql/migrations/0003_inputs.sql" suffix(, 0)
+};
 EMBED(sql_0005_pack){
 #embed "sql/migrations/0005_pack.sql" suffix(, 0)
 };
@@ -56,6 +59,7 @@ static const struct {
 } migrations[] = {
 	{ 1, "0001_core", sql_0001_core, "0.1.0" },
 	{ 2, "0002_intent", sql_0002_intent, "0.1.0" },
+	{ 3, "0003_inputs", sql_0003_inputs, "0.1.0" },
 	{ 5, "0005_pack", sql_0005_pack, "0.1.0" },
 };
 
@@ -68,44 +72,6 @@ static const char *const functions[] = {
 };
 
 constexpr int LOCK_TRIES_MAX = 15; /* of lock_timeout 2 s each: half a minute for a rival's run */
-
-enum hf_code pg_connect(const char *dsn, const char *name, PGconn **conn, struct hf_err *err)
-{
-	const char *const names[] = { "connect_timeout", "tcp_user_timeout", "application_name",
-				      "dbname", nullptr };
-	const char *const values[] = { "5", "10000", name, dsn, nullptr };
-	PGconn *made = PQconnectdbParams(names, values, 1);
-	if (!made || PQstatus(made) != CONNECTION_OK) {
-		enum hf_code code =
-		    hf_fail(err, HF_DB, "%s", made ? PQerrorMessage(made) : "out of memory");
-		PQfinish(made);
-		return code;
-	}
-	*conn = made;
-	return HF_OK;
-}
-
-enum hf_code pg_run(PGconn *conn, const char *sql, int count, const char *const *values,
-		    PGresult **result, struct hf_err *err)
-{
-	PGresult *got = count ? PQexecParams(conn, sql, count, nullptr, values, nullptr, nullptr, 0)
-			      : PQexec(conn, sql);
-	ExecStatusType status = PQresultStatus(got);
-	if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
-		const char *state = got ? PQresultErrorField(got, PG_DIAG_SQLSTATE) : nullptr;
-		const char *text = got ? PQresultErrorField(got, PG_DIAG_MESSAGE_PRIMARY) : nullptr;
-		enum hf_code code = hf_fail(err, HF_DB, "%s", text ? text : PQerrorMessage(conn));
-		if (err && state)
-			strncpy(err->sqlstate, state, sizeof err->sqlstate - 1);
-		PQclear(got);
-		return code;
-	}
-	if (result)
-		*result = got;
-	else
-		PQclear(got);
-	return HF_OK;
-}
 
 static enum hf_code run(PGconn *conn, const char *sql, struct hf_err *err)
 {

@@ -4,6 +4,7 @@
 #include <libpq-fe.h>
 
 #include "runtime/err.h"
+#include "runtime/pgrun.h"
 
 /* Brings the store to this binary's schema: roles, migrations not applied yet, all functions,
  * grants, and the partitions of this week and those ahead; one transaction, under a lock, so any
@@ -17,10 +18,3 @@ enum hf_code weeks_ensure(PGconn *conn, int ahead, int *made, struct hf_err *err
 
 constexpr int WEEKS_AHEAD = 5;     /* kept ready */
 constexpr int WEEKS_AHEAD_LOW = 2; /* fewer: an alert */
-
-/* One statement without rows, or with: HF_DB with the SQLSTATE on failure. `result` (nullable) is
- * the caller's to PQclear. Blocking: for commands and maintenance. */
-enum hf_code pg_run(PGconn *conn, const char *sql, int count, const char *const *values,
-		    PGresult **result, struct hf_err *err);
-/* Connects, or HF_DB; blocking. */
-enum hf_code pg_connect(const char *dsn, const char *name, PGconn **conn, struct hf_err *err);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "runtime/base.h"
-#include "runtime/migrations.h"
+#include "runtime/pgrun.h"
 
 HF_DEFINE_CLEANUP(result, PGresult *, PQclear)
 

@@ -1,12 +1,14 @@
 /* sqlphase.c - a few connections, each running one sql phase at a time:
  *
- *   down ──► connecting* ──► idle* ──► running* ──► fencing* ──► idle
- *                                         └──► undoing* ──► idle
+ *   down* ──► dialing* ──► idle* ──► running* ──► fencing* ──► idle
+ *                            ▲          └──► undoing* ──► idle, or resting* ──► running
  *                                                * suspended: a callback resumes
  *
  * running: BEGIN … the tool's statement are in flight; fencing: RESET ROLE, the raising fence and
  * COMMIT are. A connection lost while fencing leaves the COMMIT unknown: the phase is run again
- * from the top, where the check finds its own recovery point if it was committed (rule 11). */
+ * from the top, where the check finds its own recovery point if it was committed (rule 11). What
+ * passes soon (a deadlock, a full disk) is run again after a rest, a few times, before it counts as
+ * an attempt. */
 #include "runtime/sqlphase.h"
 
 #include <ev.h>
@@ -18,23 +20,37 @@
 #include "runtime/clock.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
+#include "runtime/pgdial.h"
+#include "runtime/pgfail.h"
 #include "runtime/pgvalue.h"
 #include "runtime/random.h"
 #include "runtime/value.h"
 
-constexpr int64_t CONNECT_MS = 5'000;
 constexpr int64_t RECONNECT_MAX_MS = 2'000;
 constexpr int64_t ANSWER_MARGIN_MS = 5'000; /* past the statement's own time-out: reconnect */
 constexpr size_t STATE_BYTES_MAX = 4 << 20; /* what one statement may return */
+constexpr int64_t REST_FIRST_MS = 50;       /* doubled from run to run, with full jitter */
 constexpr int RUNS_MAX = 5;                 /* of one phase in a row before it is a retry */
 
-enum conn_state { CONN_DOWN, CONN_CONNECTING, CONN_IDLE, CONN_RUNNING, CONN_FENCING, CONN_UNDOING };
+enum conn_state {
+	CONN_DOWN,
+	CONN_DIALING,
+	CONN_IDLE,
+	CONN_RUNNING,
+	CONN_FENCING,
+	CONN_UNDOING,
+	CONN_RESTING,
+};
 
 /* The answers of the first flight, in the order of conn_run. */
 enum { ANSWER_BEGIN, ANSWER_LIMITS, ANSWER_CHECK, ANSWER_ROLE, ANSWER_STATEMENT };
+/* Of the second. */
+enum { ANSWER_RESET, ANSWER_FENCE, ANSWER_COMMIT };
 
 struct conn {
 	struct sqlphase_pool *pool;
+	struct pgdial *dial;
 	PGconn *pg;
 	enum conn_state state;
 	ev_io io;
@@ -60,6 +76,8 @@ struct sqlphase {
 	/* what the flight said */
 	enum sqlphase_outcome outcome;
 	bool settled; /* outcome is decided: undo, then tell */
+	bool again;   /* settled by what passes: undo, rest, run */
+	bool drop;    /* settled by what makes the connection useless */
 	enum wish wish;
 	struct buf state_json; /* what the statement returned */
 	struct buf state;      /* msgpack, for the step */
@@ -68,7 +86,6 @@ struct sqlphase {
 
 struct sqlphase_pool {
 	struct ev_loop *loop;
-	char *dsn;
 	struct conn *conns;
 	int count;
 	struct sqlphase *head, **tail;
@@ -182,7 +199,7 @@ static void conn_run(struct conn *conn, struct sqlphase *phase)
 	conn->phase = phase;
 	phase->conn = conn;
 	phase->runs++;
-	phase->settled = false;
+	phase->settled = phase->again = phase->drop = false;
 	buf_clear(&phase->state_json);
 	buf_clear(&phase->state);
 	conn->state = CONN_RUNNING;
@@ -212,6 +229,7 @@ static void conn_fence(struct conn *conn)
 {
 	struct sqlphase *phase = conn->phase;
 	conn->state = CONN_FENCING;
+	conn->answers = 0;
 	conn->warned = false;
 	conn_timer(conn, ANSWER_MARGIN_MS);
 	struct pgparams fence = {};
@@ -238,24 +256,32 @@ static void conn_undo(struct conn *conn)
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
-static void statement_failed(struct sqlphase *phase, const PGresult *result)
+/* Of the flights one statement is the tool's own, and COMMIT, which checks what it deferred; the
+ * others are ours, whose failures say nothing against the tool. */
+static void statement_failed(struct conn *conn, const PGresult *result)
 {
+	struct sqlphase *phase = conn->phase;
 	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
-	static const char *const passing[] = { "40", "08", "57", "53", "55" };
+	bool own =
+	    conn->answers == (conn->state == CONN_RUNNING ? ANSWER_STATEMENT : ANSWER_COMMIT);
+	enum pgfail fail = pgfail_of_tool(state);
+	if (!own && fail == PGFAIL_REFUSED)
+		fail = PGFAIL_AGAIN;
 	char line[200];
 	snprintf(line, sizeof line, "%s (SQLSTATE %s)", text ? text : "?", state ? state : "?");
+	if (phase->settled)
+		return;
 	if (state && strcmp(state, "HF001") == 0) {
 		phase_settle(phase, SQLPHASE_LOST, line);
 		return;
 	}
-	for (size_t i = 0; state && i < countof(passing); i++) {
-		if (strncmp(state, passing[i], 2) == 0 || strcmp(state, "HF002") == 0) {
-			phase_settle(phase, SQLPHASE_RETRY, line);
-			return;
-		}
-	}
-	phase_settle(phase, SQLPHASE_REFUSED, line);
+	phase->drop = fail == PGFAIL_RECONNECT;
+	/* The tool's own time-out and its own lock_timeout are attempts of its own. */
+	bool of_tool =
+	    own && state && (strcmp(state, "57014") == 0 || strncmp(state, "55", 2) == 0);
+	phase->again = fail != PGFAIL_REFUSED && !of_tool && phase->runs < RUNS_MAX;
+	phase_settle(phase, fail == PGFAIL_REFUSED ? SQLPHASE_REFUSED : SQLPHASE_RETRY, line);
 }
 
 /* sql_check's row: what stands at our place already. */
@@ -308,7 +334,7 @@ static void take(struct conn *conn, const PGresult *result)
 	if (status == PGRES_PIPELINE_ABORTED)
 		return;
 	if (status == PGRES_FATAL_ERROR) {
-		statement_failed(phase, result);
+		statement_failed(conn, result);
 		return;
 	}
 	if (conn->state == CONN_RUNNING && conn->answers == ANSWER_CHECK)
@@ -328,6 +354,10 @@ static void take(struct conn *conn, const PGresult *result)
 static void synced(struct conn *conn)
 {
 	struct sqlphase *phase = conn->phase;
+	if (phase->drop) {
+		conn_lost(conn, phase->text);
+		return;
+	}
 	if (conn->state == CONN_RUNNING) {
 		if (phase->cancelled)
 			phase_settle(phase, SQLPHASE_RETRY, "stopped");
@@ -346,6 +376,11 @@ static void synced(struct conn *conn)
 	if (conn->state == CONN_FENCING && !(phase->settled && phase->outcome == SQLPHASE_DONE)) {
 		phase_settle(phase, SQLPHASE_RETRY, "not committed");
 		conn_undo(conn);
+		return;
+	}
+	if (conn->state == CONN_UNDOING && phase->again && !phase->cancelled) {
+		conn->state = CONN_RESTING;
+		conn_timer(conn, 1 + random_up_to(REST_FIRST_MS << phase->runs));
 		return;
 	}
 	ev_timer_stop(conn->pool->loop, &conn->timer);
@@ -385,16 +420,8 @@ static void conn_receive(struct conn *conn)
 
 static void conn_connect(struct conn *conn)
 {
-	const char *const names[] = { "connect_timeout", "tcp_user_timeout", "application_name",
-				      "dbname", nullptr };
-	const char *const values[] = { "5", "5000", "holdfast sql", conn->pool->dsn, nullptr };
-	conn->pg = PQconnectStartParams(names, values, 1);
-	conn->state = CONN_CONNECTING;
-	conn_timer(conn, CONNECT_MS);
-	if (!conn->pg || PQstatus(conn->pg) == CONNECTION_BAD || PQsocket(conn->pg) < 0)
-		conn_lost(conn, conn->pg ? PQerrorMessage(conn->pg) : "out of memory");
-	else
-		conn_watch(conn, EV_WRITE);
+	conn->state = CONN_DIALING;
+	pgdial_start(conn->dial);
 }
 
 static void on_notice(void *ctx, const PGresult *result)
@@ -405,34 +432,28 @@ static void on_notice(void *ctx, const PGresult *result)
 		conn->warned = true;
 }
 
-static void conn_connecting(struct conn *conn)
+static void on_dialed(void *ctx, PGconn *pg, const char *why)
 {
-	PostgresPollingStatusType status = PQconnectPoll(conn->pg);
-	if (status == PGRES_POLLING_READING) {
-		conn_watch(conn, EV_READ);
-	} else if (status == PGRES_POLLING_WRITING) {
-		conn_watch(conn, EV_WRITE);
-	} else if (status == PGRES_POLLING_OK) {
-		PQsetnonblocking(conn->pg, 1);
-		PQsetNoticeReceiver(conn->pg, on_notice, conn);
-		if (!PQenterPipelineMode(conn->pg)) {
-			conn_lost(conn, PQerrorMessage(conn->pg));
-			return;
-		}
-		conn->pool->failures = 0;
-		conn->state = CONN_IDLE;
-		ev_timer_stop(conn->pool->loop, &conn->timer);
-		conn_watch(conn, EV_READ);
-		pool_give(conn->pool);
-	} else {
-		conn_lost(conn, PQerrorMessage(conn->pg));
+	struct conn *conn = ctx;
+	if (!pg) {
+		conn_lost(conn, why);
+		return;
 	}
+	conn->pg = pg;
+	PQsetNoticeReceiver(pg, on_notice, conn);
+	conn->pool->failures = 0;
+	conn->state = CONN_IDLE;
+	metric_add(METRIC_store_connects_total, "sql", 1);
+	conn_watch(conn, EV_READ);
+	pool_give(conn->pool);
 }
 
 static void conn_lost(struct conn *conn, const char *why)
 {
+	metric_add(METRIC_store_losses_total, "sql", 1);
 	struct sqlphase *phase = conn->phase;
-	bool settled = phase && phase->settled && conn->state == CONN_UNDOING;
+	bool settled =
+	    phase && phase->settled && !phase->again && !phase->drop && conn->state == CONN_UNDOING;
 	if (conn->pool->failures++ == 0)
 		log_warn("connection for sql phases lost", "error", why, nullptr);
 	ev_io_stop(conn->pool->loop, &conn->io);
@@ -461,10 +482,6 @@ static void conn_lost(struct conn *conn, const char *why)
 static void on_io(struct ev_loop *, ev_io *watcher, int events)
 {
 	struct conn *conn = container_of(watcher, struct conn, io);
-	if (conn->state == CONN_CONNECTING) {
-		conn_connecting(conn);
-		return;
-	}
 	if (events & EV_READ)
 		conn_receive(conn);
 	if (conn->pg && (events & EV_WRITE)) {
@@ -481,6 +498,8 @@ static void on_timer(struct ev_loop *, ev_timer *watcher, int)
 	struct conn *conn = container_of(watcher, struct conn, timer);
 	if (conn->state == CONN_DOWN)
 		conn_connect(conn);
+	else if (conn->state == CONN_RESTING)
+		conn_run(conn, conn->phase);
 	else
 		conn_lost(conn, "no answer in time");
 }
@@ -522,7 +541,6 @@ struct sqlphase_pool *sqlphase_open(struct ev_loop *loop, const char *dsn, int c
 	hf_assert(connections > 0);
 	struct sqlphase_pool *pool = hf_alloc(sizeof *pool);
 	pool->loop = loop;
-	pool->dsn = hf_strdup(dsn);
 	pool->count = connections;
 	pool->conns = hf_alloc((size_t)connections * sizeof *pool->conns);
 	pool->tail = &pool->head;
@@ -532,6 +550,7 @@ struct sqlphase_pool *sqlphase_open(struct ev_loop *loop, const char *dsn, int c
 		conn->pool = pool;
 		ev_init(&conn->io, on_io);
 		ev_init(&conn->timer, on_timer);
+		conn->dial = pgdial_new(loop, dsn, "holdfast sql", nullptr, on_dialed, conn);
 		conn_connect(conn);
 	}
 	return pool;
@@ -545,6 +564,7 @@ void sqlphase_close(struct sqlphase_pool *pool)
 		ev_io_stop(pool->loop, &conn->io);
 		ev_timer_stop(pool->loop, &conn->timer);
 		PQfinish(conn->pg);
+		pgdial_free(conn->dial);
 		if (conn->phase)
 			queue_add(pool, conn->phase);
 	}
@@ -554,8 +574,22 @@ void sqlphase_close(struct sqlphase_pool *pool)
 		phase_tell(phase);
 	}
 	free(pool->conns);
-	free(pool->dsn);
 	free(pool);
+}
+
+void sqlphase_collect(const struct sqlphase_pool *pool)
+{
+	int64_t used = 0, up = 0;
+	for (int i = 0; i < pool->count; i++) {
+		used += pool->conns[i].phase != nullptr;
+		up += pool->conns[i].state >= CONN_IDLE;
+	}
+	for (const struct sqlphase *phase = pool->head; phase; phase = phase->next)
+		used++; /* over the limit: they wait */
+	metric_bound("sql_connections", used, pool->count);
+	metric_set(METRIC_store_connected, "sql", up == pool->count);
+	metric_add(METRIC_store_connects_total, "sql", 0);
+	metric_add(METRIC_store_losses_total, "sql", 0);
 }
 
 struct sqlphase *sqlphase_start(struct sqlphase_pool *pool, const struct sqlphase_call *call,
@@ -585,7 +619,7 @@ void sqlphase_cancel(struct sqlphase *phase)
 	phase->cancelled = true;
 	if (!phase->conn) {
 		ev_feed_event(phase->pool->loop, &phase->pool->kick, EV_CUSTOM);
-	} else if (phase->conn->state == CONN_RUNNING) {
+	} else if (phase->conn->state == CONN_RUNNING || phase->conn->state == CONN_RESTING) {
 		/* The server notices the closed connection and ends the statement; the queue tells.
 		 */
 		conn_lost(phase->conn, "stopped");

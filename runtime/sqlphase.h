@@ -12,12 +12,14 @@ struct sqlphase_pool;
 
 struct sqlphase_pool *sqlphase_open(struct ev_loop *loop, const char *dsn, int connections);
 void sqlphase_close(struct sqlphase_pool *pool);
+/* Sets its gauges. */
+void sqlphase_collect(const struct sqlphase_pool *pool);
 
 enum sqlphase_outcome {
 	SQLPHASE_DONE,    /* committed; `state` is the JSON text that the statement returned */
 	SQLPHASE_ADOPTED, /* its recovery point stood already; `state` is msgpack of it */
 	SQLPHASE_LOST,    /* fenced out; nothing was committed */
-	SQLPHASE_RETRY,   /* rolled back for a passing reason (40xxx, 08xxx, 57xxx, 53xxx) */
+	SQLPHASE_RETRY,   /* rolled back for what passes (pgfail.h), again and again */
 	SQLPHASE_REFUSED, /* rolled back: the statement itself is at fault; `text` says how */
 };
 

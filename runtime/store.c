@@ -7,6 +7,7 @@
 
 #include "runtime/base.h"
 #include "runtime/clock.h"
+#include "runtime/metrics.h"
 #include "runtime/store_inner.h"
 
 static const struct {
@@ -125,6 +126,21 @@ bool store_ready(const struct store *store)
 		if (store->lanes[lane] && !db_is_up(store->lanes[lane]))
 			return false;
 	return true;
+}
+
+void store_collect(const struct store *store)
+{
+	for (enum lane lane = 0; lane < LANES; lane++)
+		if (store->lanes[lane])
+			db_collect(store->lanes[lane]);
+	for (enum batch_number i = 0; i < BATCHES; i++)
+		if (plan[i].role == store->role)
+			batch_collect(&store->batches[i]);
+	metric_batch_known("beat");
+	if (store->role == STORE_WORKER)
+		metric_batch_known("claim");
+	if (store->beat_ms)
+		metric_set(METRIC_beat_age_seconds, nullptr, clock_boot_ms() - store->beat_ms);
 }
 
 void store_add(struct store *store, enum batch_number number, struct batch_item *item)

@@ -2,7 +2,8 @@
  * the loop the store was opened with; `done` is called exactly once, never from inside the call.
  * What arrives while a batch is in flight forms the next batch. A lost answer is resolved here:
  * the same statement is sent again until the store has said what happened, for as long as Postgres
- * is away. The API's operations alone give up, after STORE_GIVE_UP_MS, with HF_BUSY.
+ * is away. The API's operations alone give up, after STORE_GIVE_UP_MS, with HF_BUSY
+ * (nothing happened, nor will) or HF_TIMEOUT (it may have).
  * Slices and strings given are copied; those handed to `done` live until it returns. */
 #pragma once
 
@@ -18,7 +19,7 @@
 struct ev_loop;
 struct store;
 
-constexpr int64_t STORE_GIVE_UP_MS = 2'000; /* accept, poll, cancel: then HF_BUSY */
+constexpr int64_t STORE_GIVE_UP_MS = 2'000; /* accept, poll, cancel: then HF_BUSY or HF_TIMEOUT */
 
 enum store_role { STORE_API, STORE_WORKER };
 
@@ -29,6 +30,8 @@ struct store *store_open(struct ev_loop *loop, enum store_role role, const char 
 void store_close(struct store *store);
 /* Every lane is connected and answered lately: what /readyz says. */
 bool store_ready(const struct store *store);
+/* Sets the gauges of lanes, queues and beats. */
+void store_collect(const struct store *store);
 
 /* --- API -------------------------------------------------------------------------------------- */
 
@@ -81,7 +84,10 @@ struct accept_call {
 	struct slice tool_name;
 	struct slice effect_id;
 	struct slice arguments; /* the client's own bytes; the carried effect ID may be absent */
-	struct slice trace;     /* traceparent, or empty */
+	/* What was answered before the call is accepted: a JSON object, or empty. */
+	struct slice inputs;
+	int asks;           /* what the client can be asked: a sum of INPUT_… of input.h */
+	struct slice trace; /* traceparent, or empty */
 	unsigned char fingerprint[FINGERPRINT_BYTES];
 	int key_version;
 	/* A plain call: its API's incarnation and its own number there, from 1. Number 0: a client
@@ -115,8 +121,8 @@ struct task_view {
 };
 
 /* One shared commit for all accepts that arrived meanwhile; equal keys are folded. ACCEPT_NEW is
- * said after that commit is durable (R1.3, V2). HF_BUSY, HF_LIMIT: say executed "no" (the caller
- * may repeat; should the commit have gone through all the same, the repeat finds it). */
+ * said after that commit is durable (R1.3, V2). HF_BUSY, HF_LIMIT: say executed "no"; HF_TIMEOUT:
+ * "maybe" (a repeat finds it, should the commit have gone through). */
 void store_accept(struct store *store, const struct accept_call *call,
 		  void (*done)(void *ctx, enum hf_code code, enum accept_outcome outcome,
 			       const struct task_view *view, const struct hf_err *err),
@@ -229,6 +235,7 @@ struct claimed_task {
 	int64_t sent_ms;      /* last possible earlier send of this phase; 0: none */
 	int64_t owner;
 	struct slice issuer, subject, tenant, effect_id, trace, arguments;
+	struct slice inputs; /* what was answered before the acceptance, JSON; or empty */
 	int key_version;
 	struct uuid cluster;
 	const struct claimed_step *steps; /* in place order */

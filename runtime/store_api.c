@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base.h"
+#include "runtime/metrics.h"
 #include "runtime/random.h"
 #include "runtime/store.h"
 #include "runtime/store_inner.h"
@@ -142,6 +143,12 @@ static void accept_build(struct batch_item *const *items, size_t count, struct p
 		pgarray_slice(params, accept_of(items[i])->call.arguments);
 	pgparams_array(params, PG_TEXT);
 	for (size_t i = 0; i < count; i++)
+		pgarray_slice_or_null(params, accept_of(items[i])->call.inputs);
+	pgparams_array(params, PG_INT4);
+	for (size_t i = 0; i < count; i++)
+		pgarray_int4(params, accept_of(items[i])->call.asks);
+	pgparams_array(params, PG_TEXT);
+	for (size_t i = 0; i < count; i++)
 		pgarray_slice_or_null(params, accept_of(items[i])->call.trace);
 	pgparams_array(params, PG_INT4);
 	for (size_t i = 0; i < count; i++)
@@ -161,13 +168,19 @@ static void accept_build(struct batch_item *const *items, size_t count, struct p
 		pgarray_bytes(params, accept_of(items[i])->random, 16);
 }
 
+static const char *const accept_names[] = {
+	[ACCEPT_NEW] = "new",
+	[ACCEPT_SAME] = "same",
+	[ACCEPT_CONFLICT] = "conflict",
+	[ACCEPT_EXPIRED] = "expired",
+};
+
 static enum accept_outcome accept_outcome_of(struct slice name)
 {
-	if (slice_is(name, "new"))
-		return ACCEPT_NEW;
-	if (slice_is(name, "same"))
-		return ACCEPT_SAME;
-	return slice_is(name, "conflict") ? ACCEPT_CONFLICT : ACCEPT_EXPIRED;
+	enum accept_outcome outcome = ACCEPT_NEW;
+	while (outcome < ACCEPT_EXPIRED && !slice_is(name, accept_names[outcome]))
+		outcome++;
+	return outcome;
 }
 
 /* One row answers its item and those that share its key; only the first can be new, each is judged
@@ -199,6 +212,7 @@ static void accept_tell(struct batch_item *item, enum accept_outcome outcome,
 			continue;
 		}
 		bool seen = mine == ACCEPT_NEW || mine == ACCEPT_SAME;
+		metric_add(METRIC_calls_total, accept_names[mine], 1);
 		op->done(op->ctx, HF_OK, mine, seen ? view : nullptr, nullptr);
 		if (op != first)
 			free(op);
@@ -237,7 +251,9 @@ static void accept_fail(struct batch_item *item, enum hf_code code, const struct
 }
 
 const struct batch_kind batch_accept = {
-	.sql = "SELECT * FROM holdfast.accept($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+	.name = "accept",
+	.sql = "SELECT * FROM holdfast.accept_call($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, "
+	       "$11, $12, $13)",
 	.folds = true,
 	.build = accept_build,
 	.deliver = accept_deliver,
@@ -258,7 +274,8 @@ void store_accept(struct store *store, const struct accept_call *call,
 			       const struct task_view *view, const struct hf_err *err),
 		  void *ctx)
 {
-	size_t bytes = call->effect_id.len + call->arguments.len + call->trace.len;
+	size_t bytes =
+	    call->effect_id.len + call->arguments.len + call->inputs.len + call->trace.len;
 	struct accept_op *op = hf_alloc(sizeof *op + bytes);
 	op->store = store;
 	op->done = done;
@@ -267,10 +284,12 @@ void store_accept(struct store *store, const struct accept_call *call,
 	char *at = op->bytes;
 	op->call.effect_id = keep(&at, call->effect_id);
 	op->call.arguments = keep(&at, call->arguments);
+	op->call.inputs = keep(&at, call->inputs);
 	op->call.trace = keep(&at, call->trace);
 	effect_digest(call->owner, call->tool_name, call->effect_id, op->digest);
 	random_bytes(op->random, sizeof op->random);
 	op->item.bytes = bytes;
+	op->item.source = call->owner;
 	op->item.key = (struct slice){ (const char *)op->digest, sizeof op->digest };
 	store_add(store, BATCH_ACCEPT, &op->item);
 }
@@ -356,6 +375,7 @@ static void poll_deliver(struct batch_item *const *items, size_t count, const PG
 }
 
 const struct batch_kind batch_poll = {
+	.name = "poll",
 	.sql = "SELECT * FROM holdfast.poll($1, $2, $3)",
 	.build = task_build,
 	.deliver = poll_deliver,
@@ -382,6 +402,7 @@ static void cancel_deliver(struct batch_item *const *items, size_t count, const 
 }
 
 const struct batch_kind batch_cancel = {
+	.name = "cancel",
 	.sql = "SELECT * FROM holdfast.cancel($1, $2, $3)",
 	.build = task_build,
 	.deliver = cancel_deliver,
@@ -398,6 +419,7 @@ static struct task_op *task_op_new(struct store *store, int64_t owner, const str
 	op->ctx = ctx;
 	op->item.week = task_id_week(id);
 	op->item.bytes = TASK_ID_BYTES;
+	op->item.source = owner;
 	return op;
 }
 
@@ -452,6 +474,7 @@ static void attach_deliver(struct batch_item *const *items, size_t count, const 
 }
 
 const struct batch_kind batch_attach = {
+	.name = "attach",
 	.sql = "SELECT holdfast.attach($1, $2, $3, $4)",
 	.build = attach_build,
 	.deliver = attach_deliver,
@@ -495,6 +518,7 @@ static void detach_deliver(struct batch_item *const *items, size_t count, const 
 }
 
 const struct batch_kind batch_detach = {
+	.name = "detach",
 	.sql = "SELECT * FROM holdfast.detach($1, $2, $3, $4)",
 	.build = detach_build,
 	.deliver = detach_deliver,

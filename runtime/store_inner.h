@@ -43,6 +43,7 @@ struct store {
 	void *on_wake_ctx;
 	struct uuid beaten; /* the incarnation whose row the store has seen us make */
 	bool has_beaten;
+	int64_t beat_ms; /* boot time of sending the last acknowledged beat; 0: none */
 };
 
 extern const struct batch_kind batch_accept, batch_poll, batch_cancel, batch_attach, batch_detach;

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "runtime/base.h"
+#include "runtime/clock.h"
+#include "runtime/metrics.h"
 #include "runtime/store.h"
 #include "runtime/store_inner.h"
 
@@ -12,6 +14,8 @@
 struct beat_op {
 	struct store *store;
 	struct uuid incarnation;
+	int64_t sent_ms;
+	size_t tasks;
 	void (*done)(void *ctx, enum hf_code code, bool alive, const struct beat_wish *wishes,
 		     size_t wishes_count, const struct hf_err *err);
 	void *ctx;
@@ -37,6 +41,8 @@ static void on_beat(void *ctx, enum hf_code code, const PGresult *result, const 
 		}
 		op->store->beaten = op->incarnation;
 		op->store->has_beaten = true;
+		op->store->beat_ms = op->sent_ms;
+		metric_batch("beat", op->tasks, clock_boot_ms() - op->sent_ms);
 	}
 	op->done(op->ctx, code, alive, wishes, count, err);
 	free(wishes);
@@ -51,7 +57,7 @@ void store_beat(struct store *store, const struct uuid *incarnation, int capacit
 		void *ctx)
 {
 	struct beat_op *op = hf_alloc(sizeof *op);
-	*op = (struct beat_op){ store, *incarnation, done, ctx };
+	*op = (struct beat_op){ store, *incarnation, clock_boot_ms(), count, done, ctx };
 	bool fresh = !store->has_beaten || !uuid_equal(&store->beaten, incarnation);
 	struct pgparams params = {};
 	pgparams_uuid(&params, incarnation);
@@ -107,6 +113,7 @@ void store_leave(struct store *store, const struct uuid *incarnation,
 /* --- claim ------------------------------------------------------------------------------------ */
 
 struct claim_op {
+	int64_t sent_ms;
 	void (*done)(void *ctx, enum hf_code code, const struct claimed_task *tasks, size_t count,
 		     const struct hf_err *err);
 	void *ctx;
@@ -149,21 +156,30 @@ enum claim_column {
 	C_STATES,
 };
 
-static struct claimed_step *claimed_steps(const PGresult *result, int row, size_t *count)
+/* What was answered before the acceptance comes among the steps, and is none. */
+static struct claimed_step *claimed_steps(const PGresult *result, int row, size_t *count,
+					  struct slice *inputs)
 {
 	*count = pgrow_array_count(result, row, C_PLACES);
 	struct claimed_step *steps = hf_alloc(*count * sizeof *steps);
 	size_t place_at = 0, kind_at = 0, name_at = 0, state_at = 0;
-	for (size_t i = 0; i < *count; i++) {
+	size_t rows = *count, kept = 0;
+	for (size_t i = 0; i < rows; i++) {
+		struct claimed_step *step = &steps[kept];
 		struct slice place, kind;
 		bool whole = pgrow_array_next(result, row, C_PLACES, &place_at, &place) &&
 			     pgrow_array_next(result, row, C_KINDS, &kind_at, &kind) &&
-			     pgrow_array_next(result, row, C_NAMES, &name_at, &steps[i].name) &&
-			     pgrow_array_next(result, row, C_STATES, &state_at, &steps[i].state);
+			     pgrow_array_next(result, row, C_NAMES, &name_at, &step->name) &&
+			     pgrow_array_next(result, row, C_STATES, &state_at, &step->state);
 		hf_assert(whole);
-		steps[i].place = pgslice_int4(place);
-		steps[i].kind = step_kind_of(kind);
+		step->place = pgslice_int4(place);
+		step->kind = step_kind_of(kind);
+		if (slice_is(kind, "inputs"))
+			*inputs = step->state;
+		else
+			kept++;
 	}
+	*count = kept;
 	return steps;
 }
 
@@ -190,7 +206,8 @@ static struct claimed_step *claimed_task(const PGresult *result, int row, struct
 	task->arguments = pgrow_slice(result, row, C_ARGUMENTS);
 	task->key_version = pgrow_int4(result, row, C_KEY_VERSION);
 	pgrow_uuid(result, row, C_CLUSTER, &task->cluster);
-	struct claimed_step *steps = claimed_steps(result, row, &task->steps_count);
+	task->inputs = (struct slice){};
+	struct claimed_step *steps = claimed_steps(result, row, &task->steps_count, &task->inputs);
 	task->steps = steps;
 	return steps;
 }
@@ -199,6 +216,8 @@ static void on_claim(void *ctx, enum hf_code code, const PGresult *result, const
 {
 	struct claim_op *op = ctx;
 	size_t count = code == HF_OK ? (size_t)PQntuples(result) : 0;
+	if (code == HF_OK)
+		metric_batch("claim", count, clock_boot_ms() - op->sent_ms);
 	struct claimed_task *tasks = hf_alloc(count * sizeof *tasks);
 	struct claimed_step **steps = hf_alloc(count * sizeof *steps);
 	for (size_t i = 0; i < count; i++)
@@ -218,7 +237,7 @@ void store_claim(struct store *store, const struct uuid *incarnation, const int3
 		 void *ctx)
 {
 	struct claim_op *op = hf_alloc(sizeof *op);
-	*op = (struct claim_op){ done, ctx };
+	*op = (struct claim_op){ clock_boot_ms(), done, ctx };
 	struct pgparams params = {};
 	pgparams_uuid(&params, incarnation);
 	pgparams_array(&params, PG_INT4);
@@ -263,6 +282,9 @@ static struct write_op *write_new(struct store *store, const struct task_id *id,
 	op->token = *token;
 	op->ctx = ctx;
 	op->item.key = (struct slice){ (const char *)op->id.bytes, TASK_ID_BYTES };
+	/* A task is its own source; what is behind its time is random. */
+	memcpy(&op->item.source, op->id.bytes + TASK_ID_BYTES - sizeof op->item.source,
+	       sizeof op->item.source);
 	return op;
 }
 
@@ -359,6 +381,7 @@ static void step_deliver(struct batch_item *const *items, size_t count, const PG
 }
 
 const struct batch_kind batch_step = {
+	.name = "step",
 	.sql = "SELECT * FROM holdfast.step($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
 	.build = step_build,
 	.deliver = step_deliver,
@@ -432,6 +455,18 @@ static void finish_build(struct batch_item *const *items, size_t count, struct p
 		pgarray_int8(params, write_of(items[i])->step.took_ms);
 }
 
+static const char *release_name(enum release how)
+{
+	static const char *const names[] = {
+		[RELEASE_RETRY] = "retry",     [RELEASE_AGAIN] = "again",
+		[RELEASE_BACK] = "back",       [RELEASE_CRASH] = "crash",
+		[RELEASE_UNKNOWN] = "unknown", [RELEASE_UNVERIFIED] = "unverified",
+		[RELEASE_UNDO] = "undo",
+	};
+	hf_assert((size_t)how < countof(names));
+	return names[how];
+}
+
 static void fence_deliver(struct batch_item *const *items, size_t count, const PGresult *result)
 {
 	hf_assert((size_t)PQntuples(result) == count);
@@ -444,12 +479,15 @@ static void fence_deliver(struct batch_item *const *items, size_t count, const P
 			store_wake(op->store, WAKE_WORK);
 		if (fence == FENCE_HELD && op->outcome.state)
 			store_wake(op->store, WAKE_ENDED);
+		if (fence == FENCE_HELD && !op->outcome.state)
+			metric_add(METRIC_tasks_released_total, release_name(op->release.how), 1);
 		op->done(op->ctx, HF_OK, fence, nullptr);
 		write_free(op);
 	}
 }
 
 const struct batch_kind batch_finish = {
+	.name = "finish",
 	.sql = "SELECT * FROM holdfast.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, "
 	       "$13, $14)",
 	.build = finish_build,
@@ -480,18 +518,6 @@ void store_finish(struct store *store, const struct outcome_write *outcome,
 	store_add(store, BATCH_FINISH, &op->item);
 }
 
-static const char *release_name(enum release how)
-{
-	static const char *const names[] = {
-		[RELEASE_RETRY] = "retry",     [RELEASE_AGAIN] = "again",
-		[RELEASE_BACK] = "back",       [RELEASE_CRASH] = "crash",
-		[RELEASE_UNKNOWN] = "unknown", [RELEASE_UNVERIFIED] = "unverified",
-		[RELEASE_UNDO] = "undo",
-	};
-	hf_assert((size_t)how < countof(names));
-	return names[how];
-}
-
 static void release_build(struct batch_item *const *items, size_t count, struct pgparams *params)
 {
 	claims_build(items, count, params);
@@ -508,6 +534,7 @@ static void release_build(struct batch_item *const *items, size_t count, struct 
 }
 
 const struct batch_kind batch_release = {
+	.name = "release",
 	.sql = "SELECT * FROM holdfast.release($1, $2, $3, $4, $5, $6)",
 	.build = release_build,
 	.deliver = fence_deliver,

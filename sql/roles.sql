@@ -19,6 +19,20 @@ ALTER ROLE holdfast_maintain SET lock_timeout = '2s';
 ALTER ROLE holdfast_maintain SET search_path = holdfast;
 
 -- Poolers refuse start-up options, so the time-outs belong to the roles (rule 12).
+DO $$
+DECLARE
+    role text;
+BEGIN
+    -- A client that went without a word is noticed, also while an answer is sent to it: until then
+    -- its backend holds what it has locked. Over TCP; a socket file needs none.
+    FOREACH role IN ARRAY ARRAY['holdfast_api', 'holdfast_worker', 'holdfast_sql',
+                                'holdfast_maintain'] LOOP
+        EXECUTE format('ALTER ROLE %I SET tcp_user_timeout = %L', role, '5s');
+        EXECUTE format('ALTER ROLE %I SET tcp_keepalives_idle = %L', role, '5s');
+        EXECUTE format('ALTER ROLE %I SET tcp_keepalives_interval = %L', role, '1s');
+        EXECUTE format('ALTER ROLE %I SET tcp_keepalives_count = 3', role);
+    END LOOP;
+END $$;
 ALTER ROLE holdfast_api SET idle_in_transaction_session_timeout = '5s';
 ALTER ROLE holdfast_api SET statement_timeout = '10s';
 ALTER ROLE holdfast_worker SET idle_in_transaction_session_timeout = '5s';

@@ -14,6 +14,7 @@
 #include "runtime/base.h"
 #include "runtime/clock.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 
 constexpr size_t PROGRESS_ROWS_MAX = 256; /* of one beat; the rest goes with the next */
 constexpr int64_t RETRY_MS = 500;         /* after a beat that failed */
@@ -70,6 +71,7 @@ static void lose(struct beat *beat, bool taken)
 		 hex_format(beat->incarnation.bytes, sizeof beat->incarnation.bytes, id), "reason",
 		 taken ? "declared dead" : "no beat was acknowledged in time", "running",
 		 LOG_INT(beat->hooks.running(beat->hooks.ctx)), nullptr);
+	metric_add(METRIC_incarnations_lost_total, taken ? "dead" : "lease", 1);
 	beat->state = BEAT_LOST;
 	ev_timer_stop(beat->loop, &beat->next);
 	ev_timer_stop(beat->loop, &beat->end);

@@ -25,6 +25,7 @@
 #include "runtime/base.h"
 #include "runtime/buf.h"
 #include "runtime/clock.h"
+#include "runtime/metrics.h"
 #include "worker/egress.h"
 #include "worker/retry.h"
 #include "worker/text.h"
@@ -67,7 +68,7 @@ struct downstream_call {
 	struct curl_slist *headers;
 	struct buf body;
 	size_t body_len; /* of the request */
-	int64_t give_up_at, slow_ms, passed;
+	int64_t began_at, give_up_at, slow_ms, passed;
 	size_t header_bytes;
 	char reason[REASON_LEN_MAX + 8]; /* of the status line */
 	char error[CURL_ERROR_SIZE];
@@ -255,6 +256,19 @@ static void explain(struct downstream_call *call, enum downstream_fate fate, CUR
 	}
 }
 
+static const char *const fate_names[] = {
+	[DOWNSTREAM_NOT_SENT] = "not_sent",     [DOWNSTREAM_NO_BUDGET] = "no_budget",
+	[DOWNSTREAM_WITHHELD] = "withheld",     [DOWNSTREAM_BAD_URL] = "bad_url",
+	[DOWNSTREAM_DENIED] = "denied",         [DOWNSTREAM_NO_ANSWER] = "no_answer",
+	[DOWNSTREAM_UNREADABLE] = "unreadable", [DOWNSTREAM_ANSWERED] = "answered",
+};
+
+static void count_end(const struct downstream_call *call, enum downstream_fate fate)
+{
+	metric_add(METRIC_downstream_calls_total, fate_names[fate], 1);
+	metric_add(METRIC_downstream_seconds_total, nullptr, clock_boot_ms() - call->began_at);
+}
+
 static void finish(struct downstream_call *call, CURLcode code)
 {
 	long status = 0;
@@ -265,6 +279,9 @@ static void finish(struct downstream_call *call, CURLcode code)
 					    .retry_after_ms = call->retry_after_ms };
 	explain(call, answer.fate, code);
 	answer.reason = call->reason;
+	count_end(call, answer.fate);
+	if (answer.fate == DOWNSTREAM_ANSWERED)
+		metric_add(METRIC_downstream_answers_total, metric_status(answer.status), 1);
 	call->done(call->ctx, &answer);
 	call_free(call);
 }
@@ -281,6 +298,7 @@ static void settle(struct downstream_call *call, enum downstream_fate fate, cons
 
 static void tell_settled(struct downstream_call *call)
 {
+	count_end(call, call->fate);
 	call->done(call->ctx,
 		   &(struct downstream_answer){ .fate = call->fate,
 						.reason = call->reason,
@@ -311,6 +329,7 @@ static void on_call_time(struct ev_loop *, ev_timer *timer, int)
 	struct downstream_call *call = container_of(timer, struct downstream_call, timer);
 	switch (call->state) {
 	case CALL_WAITING:
+		metric_add(METRIC_bound_refused_total, "calls_per_host", 1);
 		leave_list(call);
 		settle(call, DOWNSTREAM_NOT_SENT, "no turn in time: its host has its most calls");
 		break;
@@ -635,6 +654,7 @@ static void find_host(struct downstream_call *call, const char *url)
 	else
 		retry_budget_earn(&call->host->budget);
 	if (wait_ms > 0) {
+		metric_add(METRIC_bound_refused_total, "retry_budget", 1);
 		settle(call, DOWNSTREAM_NO_BUDGET,
 		       "waits: its host has had its share of repeats for now");
 		call->retry_after_ms = wait_ms;
@@ -660,6 +680,7 @@ downstream_start(struct downstream *downstream, const struct downstream_request 
 					  .easy = curl_easy_init(),
 					  .body.max = DOWNSTREAM_ANSWER_BYTES_MAX,
 					  .body_len = request->body.len,
+					  .began_at = clock_boot_ms(),
 					  .give_up_at = clock_boot_ms() + request->timeout_ms,
 					  .slow_ms = request->slow_ms ? request->slow_ms
 								      : DOWNSTREAM_SLOW_MS,
@@ -681,6 +702,28 @@ downstream_start(struct downstream *downstream, const struct downstream_request 
 	set_headers(call, request->headers);
 	join_list(call, request->timeout_ms);
 	return call;
+}
+
+void downstream_collect(const struct downstream *downstream)
+{
+	int64_t running = 0, waiting = 0, most = 0, repeats = 0, spent = 0;
+	for (const struct downstream_call *call = downstream->calls; call; call = call->next) {
+		running += call->state == CALL_RUNNING;
+		waiting += call->state == CALL_WAITING;
+	}
+	for (const struct host *host = downstream->hosts; host; host = host->next) {
+		int64_t gone = RETRY_SAVED_MAX - retry_budget_left(&host->budget, clock_boot_ms());
+		most = host->running > most ? host->running : most;
+		repeats = host->repeats > repeats ? host->repeats : repeats;
+		spent = gone > spent ? gone : spent;
+	}
+	metric_set(METRIC_downstream_calls_open, "running", running);
+	metric_set(METRIC_downstream_calls_open, "waiting", waiting);
+	metric_bound("downstream_hosts", (int64_t)downstream->hosts_count,
+		     (int64_t)DOWNSTREAM_HOSTS_MAX);
+	metric_bound("calls_per_host", most, DOWNSTREAM_CALLS_PER_HOST_MAX);
+	metric_bound("repeats_per_host", repeats, DOWNSTREAM_REPEATS_PER_HOST_MAX);
+	metric_bound("retry_budget", spent, RETRY_SAVED_MAX);
 }
 
 bool downstream_sent(const struct downstream_call *call)

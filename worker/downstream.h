@@ -74,6 +74,8 @@ struct downstream_answer {
 struct downstream_call *
 downstream_start(struct downstream *downstream, const struct downstream_request *request,
 		 void (*done)(void *ctx, const struct downstream_answer *answer), void *ctx);
+/* Sets its gauges. */
+void downstream_collect(const struct downstream *downstream);
 /* A byte of the request may have left. */
 bool downstream_sent(const struct downstream_call *call);
 /* Breaks it off; `done` is not called. True: a byte of the request may have left. */

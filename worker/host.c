@@ -25,6 +25,7 @@
 #include "runtime/base.h"
 #include "runtime/clock.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 #include "worker/rundir.h"
 #include "worker/spawn.h"
 #include "worker/tail.h"
@@ -571,8 +572,10 @@ static enum hf_code start_process(struct host *host, const struct plain_spec *pl
 static enum hf_code host_start(struct host_pool *pool, const struct host_spec *spec,
 			       struct host **out, struct hf_err *err)
 {
-	if (pool->count >= HOST_COUNT_MAX)
+	if (pool->count >= HOST_COUNT_MAX) {
+		metric_add(METRIC_bound_refused_total, "hosts", 1);
 		return hf_fail(err, HF_LIMIT, "%zu tool processes run already", pool->count);
+	}
 	char *folder = realpath(spec->folder, nullptr);
 	if (!folder)
 		return hf_fail(err, HF_MISSING, "%s: %s", spec->folder, strerror(errno));
@@ -597,6 +600,7 @@ static enum hf_code host_start(struct host_pool *pool, const struct host_spec *s
 		return code;
 	}
 	pool->count++;
+	metric_add(METRIC_hosts_started_total, nullptr, 1);
 	start_watchers(host);
 	log_debug("tool process started", "tool", host->tool, "version", host->version, "pid",
 		  LOG_INT(host->pid), nullptr);
@@ -732,6 +736,11 @@ void host_pool_kill(struct host_pool *pool)
 {
 	for (struct host *host = pool->hosts; host; host = host->next)
 		host_kill(host);
+}
+
+void host_pool_collect(const struct host_pool *pool)
+{
+	metric_bound("hosts", (int64_t)pool->count, (int64_t)HOST_COUNT_MAX);
 }
 
 size_t host_pool_count(const struct host_pool *pool)

@@ -40,6 +40,8 @@ enum hf_code host_pool_open(struct ev_loop *loop, const char *state_dir, int64_t
 			    struct host_pool **out, struct hf_err *err);
 /* Kills every host, in use or not; those in use tell their users when they are gone. */
 void host_pool_kill(struct host_pool *pool);
+/* Sets its gauges. */
+void host_pool_collect(const struct host_pool *pool);
 /* Hosts that are not gone yet: 0 says that no tool process of this worker exists. */
 size_t host_pool_count(const struct host_pool *pool);
 /* The end of the process: kills what is left and waits for it, blocking, for at most two seconds.

@@ -25,6 +25,7 @@
 #include "runtime/buf.h"
 #include "runtime/clock.h"
 #include "runtime/json.h"
+#include "runtime/utf8.h"
 #include "runtime/value.h"
 #include "worker/frame.h"
 #include "worker/host.h"
@@ -295,11 +296,22 @@ static void garbage(struct program *program, const char *what)
 	program_fail(program, PHASE_CRASHED, "broke the frame protocol: %s", what);
 }
 
-static bool get_name(struct program *program, const struct frame *frame, struct slice *name)
+/* A text that names something stored, or the end. One that cannot be kept is an error of the tool,
+ * as a value is: run again, it would say the same. A step's is its own affair. */
+static bool get_name(struct program *program, const struct frame *frame, const char *member,
+		     size_t len_max, struct slice *name)
 {
-	if (frame_get_text(frame, "name", name) && name->len > 0 && name->len <= NAME_LEN_MAX)
+	if (!frame_get_any_text(frame, member, name)) {
+		garbage(program, "a name or media type that is not text");
+		return false;
+	}
+	if (name->len > 0 && name->len <= len_max && utf8_is_plain(name->data, name->len))
 		return true;
-	garbage(program, "a name that is not text of 1 to 255 bytes");
+	if (program->plain)
+		garbage(program, "a name that is not plain text");
+	else
+		program_end(program, PHASE_TOOL_ERROR,
+			    "gave a %s that is not 1 to %zu bytes of plain text", member, len_max);
 	return false;
 }
 
@@ -330,7 +342,8 @@ static bool get_value(struct program *program, const struct frame *frame, const 
 static void serve_checkpoint(struct program *program, const struct frame *frame)
 {
 	struct slice name, value;
-	if (!get_name(program, frame, &name) || !get_value(program, frame, "checkpoint", &value))
+	if (!get_name(program, frame, "name", NAME_LEN_MAX, &name) ||
+	    !get_value(program, frame, "checkpoint", &value))
 		return;
 	program->step = STEP_STORING;
 	program->storing = true;
@@ -340,7 +353,7 @@ static void serve_checkpoint(struct program *program, const struct frame *frame)
 static void serve_recall(struct program *program, const struct frame *frame)
 {
 	struct slice name, value = {};
-	if (!get_name(program, frame, &name))
+	if (!get_name(program, frame, "name", NAME_LEN_MAX, &name))
 		return;
 	if (!run_recall(program->run, name, &value))
 		value = (struct slice){};
@@ -382,13 +395,10 @@ static void serve_key(struct program *program, const struct frame *frame)
 static void serve_artifact(struct program *program, const struct frame *frame)
 {
 	struct slice name, media_type, content;
-	if (!get_name(program, frame, &name))
+	if (!get_name(program, frame, "name", NAME_LEN_MAX, &name))
 		return;
-	if (!frame_get_text(frame, "media_type", &media_type) || media_type.len == 0 ||
-	    media_type.len > MEDIA_TYPE_LEN_MAX) {
-		garbage(program, "an artifact without a media type of 1 to 127 bytes");
+	if (!get_name(program, frame, "media_type", MEDIA_TYPE_LEN_MAX, &media_type))
 		return;
-	}
 	if (!frame_get_bin(frame, "data", &content)) {
 		garbage(program, "an artifact whose data is not bin");
 		return;

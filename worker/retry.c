@@ -53,7 +53,7 @@ void retry_budget_earn(struct retry_budget *budget)
 	save(budget, WHOLE * RETRY_SHARE_PERCENT / 100);
 }
 
-int64_t retry_budget_take(struct retry_budget *budget, int64_t now_ms)
+static void save_by_time(struct retry_budget *budget, int64_t now_ms)
 {
 	/* A repeat in 1000 ms is a thousandth in 1 ms. */
 	int64_t passed_ms = now_ms - budget->at_ms;
@@ -61,6 +61,18 @@ int64_t retry_budget_take(struct retry_budget *budget, int64_t now_ms)
 	budget->at_ms = now_ms;
 	if (passed_ms > 0)
 		save(budget, smaller(passed_ms, full_ms) * RETRY_RATE_PER_S);
+}
+
+int64_t retry_budget_left(const struct retry_budget *budget, int64_t now_ms)
+{
+	struct retry_budget now = *budget;
+	save_by_time(&now, now_ms);
+	return now.saved / WHOLE;
+}
+
+int64_t retry_budget_take(struct retry_budget *budget, int64_t now_ms)
+{
+	save_by_time(budget, now_ms);
 	if (budget->saved >= WHOLE) {
 		budget->saved -= WHOLE;
 		return 0;

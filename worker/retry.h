@@ -42,6 +42,9 @@ void retry_budget_earn(struct retry_budget *budget);
  * away is told to come back one after the other, at the rate. */
 int64_t retry_budget_take(struct retry_budget *budget, int64_t now_ms);
 
+/* How many repeats are saved up. */
+int64_t retry_budget_left(const struct retry_budget *budget, int64_t now_ms);
+
 /* The value of a Retry-After header, in seconds or as one of the three HTTP dates. A date that is
  * past gives 0, more than RETRY_AFTER_MS_MAX gives that. False for anything else (negative, junk):
  * then the header says nothing. */

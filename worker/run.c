@@ -42,6 +42,7 @@
 #include "runtime/clock.h"
 #include "runtime/config.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 #include "runtime/random.h"
 #include "worker/retry.h"
 #include "worker/run_private.h"
@@ -510,10 +511,13 @@ static void digest(struct run *run)
 		run->first = false;
 	}
 	bool done = result->outcome == PHASE_DONE || result->outcome == PHASE_COMMITTED;
+	const char *outcome = outcome_names[result->outcome];
+	int64_t took_ms = clock_boot_ms() - run->started_at;
+	metric_add(METRIC_phases_total, outcome, 1);
+	metric_add(METRIC_phase_seconds_total, outcome, took_ms);
 	log_write(done ? LOG_DEBUG : LOG_INFO, "phase", "task_id", run->id, "tool", run->tool->name,
 		  "phase", run->spec->name, "attempt", LOG_INT(run_attempt(run)), "outcome",
-		  outcome_names[result->outcome], "took_ms",
-		  LOG_INT(clock_boot_ms() - run->started_at), "text", result->text.data, nullptr);
+		  outcome, "took_ms", LOG_INT(took_ms), "text", result->text.data, nullptr);
 	if (!done && run->lost == LOSS_CLAIM) {
 		run_move(run, RUN_ENDED);
 		return;

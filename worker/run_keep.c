@@ -14,7 +14,8 @@ static size_t claim_size(const struct claimed_task *task)
 {
 	constexpr size_t PIECE = 64; /* alignment and terminator, generously */
 	size_t size = task->issuer.len + task->subject.len + task->tenant.len +
-		      task->effect_id.len + task->trace.len + task->arguments.len + 6 * PIECE;
+		      task->effect_id.len + task->trace.len + task->arguments.len +
+		      task->inputs.len + 7 * PIECE;
 	for (size_t i = 0; i < task->steps_count; i++)
 		size += sizeof task->steps[0] + task->steps[i].name.len + task->steps[i].state.len +
 			3 * PIECE;
@@ -39,6 +40,7 @@ static void copy_claim(struct run *run, const struct claimed_task *task)
 	own->effect_id = copy(run->arena, task->effect_id);
 	own->trace = copy(run->arena, task->trace);
 	own->arguments = copy(run->arena, task->arguments);
+	own->inputs = copy(run->arena, task->inputs);
 	struct claimed_step *steps =
 	    arena_alloc(run->arena, task->steps_count * sizeof task->steps[0]);
 	for (size_t i = 0; i < task->steps_count; i++) {
@@ -262,6 +264,8 @@ enum hf_code run_scope_set(struct run *run, struct hf_err *err)
 					      .key = buf_slice(&run->key_json),
 					      .task = buf_slice(&run->task_json),
 					      .conf = worker_conf(run->worker),
+					      .input = run->task.inputs.len ? run->task.inputs
+									    : slice_of("{}"),
 					      .state = scope_state,
 					      .state_ctx = run };
 	return HF_OK;

@@ -5,6 +5,7 @@
 #include "runtime/base.h"
 #include "runtime/clock.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 #include "worker/run_private.h"
 #include "worker/text.h"
 #include "worker/worker.h"
@@ -154,6 +155,7 @@ void run_fail(struct run *run, const char *type, struct slice text, bool maybe_n
 	hf_cleanup(buf) struct buf whole = {};
 	outcome_name(run, text, &whole);
 	outcome_message(run, buf_slice(&whole), maybe_now, &run->reason);
+	metric_add(METRIC_tasks_failed_total, type, 1);
 	log_warn("task failed", "task_id", run->id, "tool", run->tool->name, "type", type, "error",
 		 run->reason.data, nullptr);
 	run_finish(run, TASK_FAILED, false);
@@ -173,6 +175,7 @@ void run_finish_completed(struct run *run, bool with_last)
 	buf_clear(&run->reason);
 	if (outcome_result(run, &run->stored_result, &err) != HF_OK) {
 		buf_clear(&run->stored_result);
+		metric_add(METRIC_tasks_failed_total, "result", 1);
 		outcome_error(run, "result", slice_of(err.text), false, &run->stored_error);
 		outcome_message(run, slice_of(err.text), false, &run->reason);
 		run_finish(run, TASK_FAILED, with_last);
@@ -233,6 +236,7 @@ static void committed(struct run *run)
 {
 	struct hf_err err = {};
 	struct kept_answer *answer = &run->answer;
+	metric_add(METRIC_fenced_out_total, nullptr, answer->fence == FENCE_LOST);
 	if (answer->fence == FENCE_LOST || run->lost == LOSS_CLAIM) {
 		run_move(run, RUN_ENDED);
 		return;
@@ -247,6 +251,15 @@ static void committed(struct run *run)
 		run_fail(run, "corrupt", slice_of("a stored state does not read back"), true);
 	else
 		run_advance(run, !adopted);
+}
+
+/* The write that ends the claim was answered. */
+static void count_written(const struct run *run)
+{
+	if (run->answer.fence == FENCE_LOST)
+		metric_add(METRIC_fenced_out_total, nullptr, 1);
+	else if (run->state == RUN_FINISHING)
+		metric_add(METRIC_tasks_ended_total, task_state_name(run->outcome), 1);
 }
 
 /* False: suspended. */
@@ -267,6 +280,7 @@ bool run_written(struct run *run)
 		answer->here = false;
 		committed(run);
 	} else {
+		count_written(run);
 		if (answer->fence == FENCE_LOST)
 			log_warn("fenced out", "task_id", run->id, nullptr);
 		else if (run->state == RUN_FINISHING)

@@ -32,6 +32,8 @@
 #include "runtime/json.h"
 #include "runtime/key.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
+#include "runtime/monitor.h"
 #include "runtime/random.h"
 #include "runtime/sqlphase.h"
 #include "runtime/store.h"
@@ -41,7 +43,9 @@
 #include "worker/run.h"
 #include "worker/versions.h"
 
-constexpr int CLAIM_TASKS_MAX = 64;   /* of one claim */
+constexpr int CLAIM_TASKS_MAX = 64; /* of one claim */
+/* A wake-up arrives within milliseconds; work that is older was found without one. */
+constexpr int64_t WAKE_UP_LATE_MS = 250;
 constexpr int64_t POLL_FIRST_MS = 10; /* after a claim that brought tasks; then doubled */
 constexpr int64_t LEAVE_MS = 2'000;   /* for the last words at the end */
 constexpr int64_t END_LOOK_MS = 10;   /* between two looks for tool processes at the end */
@@ -61,11 +65,14 @@ struct worker {
 	struct host_pool *hosts;
 	struct versions *versions;
 	struct beat *beat;
+	struct monitor *monitor;
 
 	enum worker_state state;
 	struct run **runs; /* config->slots of them */
 	size_t runs_count;
 	bool claiming, claim_again;
+	bool idle;  /* the last claim brought nothing */
+	bool polls; /* the next claim, or the one in flight, is for no other reason than time */
 	struct uuid claimer; /* the incarnation of the claim in flight */
 	int64_t wait_ms;     /* between two claims, before jitter */
 	ev_timer claim;
@@ -104,6 +111,7 @@ static void claim_by(struct worker *worker, int64_t ms)
 {
 	bool sooner = ev_is_active(&worker->claim) &&
 		      ev_timer_remaining(worker->loop, &worker->claim) * 1000 <= (double)ms;
+	worker->polls = false;
 	if (worker->claiming)
 		worker->claim_again = worker->claim_again || ms == 0;
 	else if (!sooner)
@@ -114,6 +122,7 @@ static void claim_by(struct worker *worker, int64_t ms)
 static void claim_after_wait(struct worker *worker)
 {
 	int64_t quarter = worker->wait_ms / 4;
+	worker->polls = true;
 	claim_in(worker, worker->wait_ms - quarter + random_up_to(quarter));
 }
 
@@ -137,6 +146,27 @@ static void renew_if_over(struct worker *worker)
 		timer_set(worker, &worker->renew, 0);
 }
 
+/* Somebody accepted it and told everyone, and this worker had nothing to do and did not hear. */
+static bool wake_up_missed(const struct worker *worker, const struct claimed_task *task)
+{
+	bool fresh = task->phase == 0 && task->attempt == 1 && task->crashes == 0 &&
+		     task->sent_ms == 0 && task->first_try_ms == task->now_ms;
+	return worker->polls && worker->idle && fresh &&
+	       task->now_ms - task_id_ms(&task->id) > WAKE_UP_LATE_MS;
+}
+
+static void count_claim(struct worker *worker, const struct claimed_task *tasks, size_t count)
+{
+	if (count > 0)
+		metric_add(METRIC_claims_total, worker->polls ? "poll" : "wake_up", 1);
+	metric_add(METRIC_tasks_claimed_total, nullptr, (int64_t)count);
+	for (size_t i = 0; i < count; i++)
+		if (wake_up_missed(worker, &tasks[i]))
+			metric_add(METRIC_missed_wakeups_total, "poll", 1);
+	worker->idle = count == 0;
+	worker->polls = false;
+}
+
 static void on_claimed(void *ctx, enum hf_code code, const struct claimed_task *tasks, size_t count,
 		       const struct hf_err *err)
 {
@@ -146,6 +176,7 @@ static void on_claimed(void *ctx, enum hf_code code, const struct claimed_task *
 		return;
 	if (code != HF_OK)
 		log_warn("claim failed", "error", err ? err->text : nullptr, nullptr);
+	count_claim(worker, tasks, count);
 	for (size_t i = 0; i < count; i++)
 		take(worker, &tasks[i]);
 	renew_if_over(worker);
@@ -160,7 +191,7 @@ static void on_claimed(void *ctx, enum hf_code code, const struct claimed_task *
 		versions_hint(worker->versions);
 	/* A full batch says that there is more: a pause would cap the rate at a batch a pause. */
 	if (worker->claim_again || count >= (size_t)CLAIM_TASKS_MAX)
-		claim_in(worker, 0);
+		claim_in(worker, 0); /* `polls` is false: there was a reason */
 	else
 		claim_after_wait(worker);
 	worker->claim_again = false;
@@ -251,6 +282,37 @@ static void on_renew(struct ev_loop *, ev_timer *timer, int)
 	worker->lost = false;
 	store_leave(worker->store, beat_last_incarnation(worker->beat), on_left, worker);
 	beat_renew(worker->beat);
+}
+
+/* --- for operators ------------------------------------------------------------------------------
+ */
+
+static const char *on_not_ready(void *ctx)
+{
+	const struct worker *worker = ctx;
+	if (worker->state != WORKER_SERVING)
+		return "draining";
+	if (!store_ready(worker->store))
+		return "store away";
+	return beat_incarnation(worker->beat) ? nullptr : "no beat acknowledged yet";
+}
+
+static const struct uuid *on_incarnation(void *ctx)
+{
+	return beat_incarnation(((const struct worker *)ctx)->beat);
+}
+
+static void on_collect(void *ctx)
+{
+	const struct worker *worker = ctx;
+	size_t versions;
+	versions_queues(worker->versions, &versions);
+	metric_set(METRIC_versions_served, nullptr, (int64_t)versions);
+	metric_bound("slots", (int64_t)worker->runs_count, worker->config->slots);
+	store_collect(worker->store);
+	sqlphase_collect(worker->sql);
+	downstream_collect(worker->downstream);
+	host_pool_collect(worker->hosts);
 }
 
 /* --- the end ------------------------------------------------------------------------------------
@@ -481,7 +543,7 @@ static void init_watchers(struct worker *worker)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-static void start(struct worker *worker)
+static enum hf_code start(struct worker *worker, struct hf_err *err)
 {
 	struct beat_settings settings = { .beat_ms = worker->config->beat_ms,
 					  .lease_ms = worker->config->lease_ms,
@@ -497,12 +559,17 @@ static void start(struct worker *worker)
 	worker->versions =
 	    versions_open(worker->loop, worker->store, worker->state_dir, on_versions, worker);
 	worker->beat = beat_open(worker->loop, worker->store, &settings, &hooks);
+	const struct monitor_hooks seen = { on_collect, on_not_ready, on_incarnation, worker };
+	hf_try(monitor_open(worker->loop, worker->config->metrics_listen, 'w', &seen,
+			    &worker->monitor, err));
 	log_info("worker started", "slots", LOG_INT(worker->config->slots), nullptr);
+	return HF_OK;
 }
 
 /* Runs that are left (a second signal, no answer in time) are left to the end of the process. */
 static void tear_down(struct worker *worker)
 {
+	worker->monitor = monitor_close(worker->monitor);
 	if (worker->hosts)
 		host_pool_kill(worker->hosts);
 	if (worker->hosts)
@@ -528,8 +595,9 @@ int worker_main(const struct config *config)
 	struct worker worker = { .config = config, .loop = EV_DEFAULT };
 	init_watchers(&worker);
 	enum hf_code code = set_up(&worker, &err);
+	if (code == HF_OK)
+		code = start(&worker, &err);
 	if (code == HF_OK) {
-		start(&worker);
 		ev_run(worker.loop, 0);
 	} else {
 		log_error("the worker cannot start", "error", err.text, nullptr);

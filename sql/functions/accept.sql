@@ -94,9 +94,9 @@ $$;
 -- joined, in task order. A repeat of a finished or held task writes nothing.
 -- Twice: the second call answers 'same' with the first one's task; equal randoms tell a caller
 -- whose answer was lost that it was its own.
-CREATE OR REPLACE FUNCTION accept(owners bigint[], tools integer[], digests bytea[],
-    effect_ids text[], fingerprints bytea[], arguments text[], traces text[],
-    key_versions integer[], apis uuid[], numbers bigint[], randoms bytea[])
+CREATE OR REPLACE FUNCTION accept_call(owners bigint[], tools integer[], digests bytea[],
+    effect_ids text[], fingerprints bytea[], arguments text[], inputs text[], asks integer[],
+    traces text[], key_versions integer[], apis uuid[], numbers bigint[], randoms bytea[])
 RETURNS TABLE (ord integer, outcome text, task bytea, tool integer, state text, attempt integer,
                created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
                progress real, message text)
@@ -130,10 +130,10 @@ BEGIN
         IF todo IS NOT NULL THEN
             WITH input AS MATERIALIZED (
                 SELECT u.*, head || u.random AS new_task
-                FROM unnest(owners, tools, digests, effect_ids, fingerprints, arguments, traces,
-                            key_versions, apis, numbers, randoms) WITH ORDINALITY
-                     u (owner, tool, digest, effect_id, fingerprint, arguments, trace, key_version,
-                        api, number, random, ord)
+                FROM unnest(owners, tools, digests, effect_ids, fingerprints, arguments, inputs,
+                            asks, traces, key_versions, apis, numbers, randoms) WITH ORDINALITY
+                     u (owner, tool, digest, effect_id, fingerprint, arguments, inputs, asks, trace,
+                        key_version, api, number, random, ord)
                 WHERE u.ord = ANY (todo)
             ), first AS (
                 INSERT INTO effect (digest, task, fingerprint, tool, accepted)
@@ -144,10 +144,11 @@ BEGIN
                 FROM first f JOIN input i ON i.new_task = f.task JOIN holdfast.tool v ON v.tool = i.tool
             ), accepted AS (
                 INSERT INTO holdfast.task (week, task, owner, tool, effect_id, digest, fingerprint,
-                    arguments, accepted, deadline, trace, key_version, incarnation, result_ttl_ms)
+                    arguments, inputs, asks, accepted, deadline, trace, key_version, incarnation,
+                    result_ttl_ms)
                 SELECT week_of(at_ms), m.new_task, m.owner, m.tool, m.effect_id, m.digest,
-                       m.fingerprint, m.arguments, at, at + ms(m.deadline_ms), m.trace, m.key_version,
-                       (SELECT incarnation FROM cluster), m.result_ttl_ms
+                       m.fingerprint, m.arguments, m.inputs, m.asks, at, at + ms(m.deadline_ms),
+                       m.trace, m.key_version, (SELECT incarnation FROM cluster), m.result_ttl_ms
                 FROM mine m
             ), queued AS (
                 INSERT INTO work (task, week, owner, queue, state, due, deadline, held, attached,
@@ -192,6 +193,19 @@ BEGIN
         EXIT WHEN todo IS NULL;
     END LOOP;
 END $$;
+
+-- As binaries of version 2 call it; goes with the next release.
+CREATE OR REPLACE FUNCTION accept(owners bigint[], tools integer[], digests bytea[],
+    effect_ids text[], fingerprints bytea[], arguments text[], traces text[],
+    key_versions integer[], apis uuid[], numbers bigint[], randoms bytea[])
+RETURNS TABLE (ord integer, outcome text, task bytea, tool integer, state text, attempt integer,
+               created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
+               progress real, message text)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+    SELECT * FROM accept_call(owners, tools, digests, effect_ids, fingerprints, arguments,
+        array_fill(NULL::text, ARRAY[cardinality(owners)]),
+        array_fill(0, ARRAY[cardinality(owners)]), traces, key_versions, apis, numbers, randoms)
+$$;
 
 -- The repeats of a batch: lock first what is to be written, read after (rule 1).
 CREATE OR REPLACE FUNCTION accept_repeats(ords integer[], owners bigint[], digests bytea[],

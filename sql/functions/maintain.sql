@@ -197,3 +197,42 @@ LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
     )
     SELECT count(*)::integer FROM blockers b WHERE pg_terminate_backend(b.pid)
 $$;
+
+-- For the gauges: open tasks by state in some pages of `work`, and in the row without a state the
+-- page to go on from, 0 at the end. What moves meanwhile may count twice or not at all.
+CREATE OR REPLACE FUNCTION count_work(page bigint, pages integer)
+RETURNS TABLE (state text, number bigint)
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    total bigint := pg_relation_size('holdfast.work')
+                    / current_setting('block_size')::bigint;
+BEGIN
+    RETURN QUERY SELECT w.state, count(*) FROM work w
+    WHERE w.ctid >= format('(%s,0)', page)::tid AND w.ctid < format('(%s,0)', page + pages)::tid
+    GROUP BY w.state;
+    RETURN QUERY SELECT NULL::text,
+                        CASE WHEN page + pages >= total THEN 0 ELSE page + pages END;
+END $$;
+
+-- For the gauges: one index probe a version of a tool, and two small tables. Ages are in ms.
+CREATE OR REPLACE FUNCTION gauges() RETURNS TABLE (name text, label text, number bigint)
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    at bigint := to_ms(now_());
+BEGIN
+    RETURN QUERY
+    SELECT 'oldest_ready', t.name, max(at - to_ms(r.due)) AS age FROM tool t
+    CROSS JOIN LATERAL (SELECT w.due FROM work w WHERE w.queue = t.tool AND w.state = 'ready'
+                        ORDER BY w.due LIMIT 1) r
+    WHERE to_ms(r.due) <= at
+    GROUP BY t.name ORDER BY age DESC LIMIT 64;
+    RETURN QUERY
+    SELECT 'incarnations', k.role, count(w.incarnation)
+    FROM (VALUES ('api'), ('worker')) k (role) LEFT JOIN worker w ON w.role = k.role
+    GROUP BY k.role;
+    RETURN QUERY
+    SELECT 'weeks_ahead', '', count(*) FROM week w WHERE w.week > week_of(at);
+END $$;

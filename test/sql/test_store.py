@@ -44,12 +44,12 @@ class Store:
         """calls: (owner, tool, effect ID, arguments); an API and a number make them plain."""
         n = len(calls)
         rows = self.rows(
-            "SELECT ord, outcome, task, state FROM accept(%s::bigint[], %s::int[], %s::bytea[],"
-            " %s::text[], %s::bytea[], %s::text[], %s::text[], %s::int[], %s::uuid[], %s::bigint[],"
+            "SELECT ord, outcome, task, state FROM accept_call(%s::bigint[], %s::int[], %s::bytea[],"
+            " %s::text[], %s::bytea[], %s::text[], %s::text[], %s::int[], %s::text[], %s::int[], %s::uuid[], %s::bigint[],"
             " %s::bytea[])",
             [c[0] for c in calls], [c[1] for c in calls],
             [digest(f"{c[0]}/{c[1]}/{c[2]}")[:16] for c in calls], [c[2] for c in calls],
-            [digest(c[3]) for c in calls], [c[3] for c in calls], [None] * n, [1] * n, [api] * n, [number] * n,
+            [digest(c[3]) for c in calls], [c[3] for c in calls], [None] * n, [0] * n, [None] * n, [1] * n, [api] * n, [number] * n,
             [os.urandom(16) for _ in calls])
         return [row[1:] for row in sorted(rows)]
 
@@ -699,6 +699,8 @@ class Bench:
             "shelf": lambda: self.a.rows("SELECT number FROM shelf(0)"),
             "beat_async": lambda: self.a.beat(incarnation),
             "finish": lambda: self.a.finish((task, token)),
+            "gauges": lambda: self.a.rows("SELECT * FROM gauges()"),
+            "count_work": lambda: self.a.rows("SELECT * FROM count_work(7, 1)"),
         }.items():
             # Statistics of other sessions may come late; a walk of ours would show each time.
             for _ in range(3):

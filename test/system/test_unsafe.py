@@ -65,7 +65,7 @@ SQL = {"schema.sql": "CREATE TABLE IF NOT EXISTS booking (effect_id text PRIMARY
                      "RETURNING 1) SELECT json_build_object('n', count(*))::text FROM gone"}
 
 TOOLS = [
-    tool("pay", [{"name": "pay", **HTTP, "effect": "unsafe", "request": send()}]),
+    tool("pay", [{"name": "pay", **HTTP, "attempts": 1000, "effect": "unsafe", "request": send()}]),
     # Without a class a program is unsafe.
     tool("charge", [program("charge")]),
     tool("trip", [

@@ -1,0 +1,489 @@
+/* pgdial.c - a round over the hosts:
+ *
+ *   idle ──► starting* ──► resolving* ──► connecting* ──► greeting* ──► done
+ *                │  ▲            │              │             │
+ *                ▼  └────────────┴── next address, next host ─┘
+ *              done without one                        * suspended: a callback resumes
+ */
+#include "runtime/pgdial.h"
+
+#include <arpa/inet.h>
+#include <ev.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base.h"
+#include "runtime/db.h"
+#include "runtime/log.h"
+#include "runtime/resolve.h"
+
+constexpr int OPTIONS_MAX = 80; /* of libpq, and ours */
+
+enum dial_state { DIAL_IDLE, DIAL_STARTING, DIAL_RESOLVING, DIAL_CONNECTING, DIAL_GREETING };
+
+struct host {
+	struct pgdial *dial;
+	char *name, *address, *port; /* nullptr: not given */
+	bool to_resolve;
+	struct resolve *resolve; /* under way, even past its time: never two for one host */
+};
+
+struct pgdial {
+	struct ev_loop *loop;
+	PQconninfoOption *options;
+	char *application, *greeting;
+	char bad[200]; /* why the DSN does not parse */
+	int64_t address_ms;
+	struct host hosts[DIAL_HOSTS_MAX];
+	int hosts_count;
+	int good; /* the host that answered last */
+	pgdial_done *done;
+	void *ctx;
+	/* of this round */
+	enum dial_state state;
+	int tried, host; /* hosts so far, the one at hand */
+	char addresses[RESOLVE_ADDRESSES_MAX][RESOLVE_ADDRESS_LEN];
+	size_t addresses_count, address;
+	char why[300];
+	/* The first round of a process asks every host, and takes the newest of those that write.
+	 */
+	bool survey;
+	PGconn *best;
+	unsigned long best_timeline;
+	int best_host;
+	/* of this address */
+	PGconn *conn;
+	ev_io io;
+	ev_timer timer;
+	unsigned long timeline; /* 0: not greeted yet */
+	bool warned;
+};
+
+/* The newest timeline that any connection of this process has seen. */
+static unsigned long newest_timeline;
+
+static void dial_on(struct pgdial *dial);
+
+/* --- the DSN ---------------------------------------------------------------------------------- */
+
+static const char *option(const struct pgdial *dial, const char *keyword)
+{
+	for (const PQconninfoOption *at = dial->options; at && at->keyword; at++)
+		if (strcmp(at->keyword, keyword) == 0)
+			return at->val && *at->val ? at->val : nullptr;
+	return nullptr;
+}
+
+/* The nth of a list with commas, as a copy; nullptr where it is empty or there are fewer. */
+static char *list_item(const char *list, int n)
+{
+	for (; list && n > 0; n--) {
+		list = strchr(list, ',');
+		list = list ? list + 1 : nullptr;
+	}
+	size_t len = list ? strcspn(list, ",") : 0;
+	return len ? hf_strndup(list, len) : nullptr;
+}
+
+static int list_count(const char *list)
+{
+	int count = list ? 1 : 0;
+	for (; list && (list = strchr(list, ',')); list++)
+		count++;
+	return count;
+}
+
+static bool is_numeric(const char *text)
+{
+	unsigned char bytes[sizeof(struct in6_addr)];
+	return inet_pton(AF_INET, text, bytes) == 1 || inet_pton(AF_INET6, text, bytes) == 1 ||
+	       strchr(text, '%') != nullptr;
+}
+
+static void hosts_read(struct pgdial *dial)
+{
+	/* A service may name hosts of its own; libpq reads it, and tries them in its own way. */
+	bool service = option(dial, "service") || getenv("PGSERVICE");
+	const char *hosts = option(dial, "host"), *addresses = option(dial, "hostaddr");
+	const char *ports = option(dial, "port");
+	if (!service && !hosts && !addresses) {
+		hosts = getenv("PGHOST");
+		addresses = getenv("PGHOSTADDR");
+	}
+	if (!service && !ports)
+		ports = getenv("PGPORT");
+	int count = list_count(addresses) ?: list_count(hosts) ?: 1;
+	if (count > DIAL_HOSTS_MAX) {
+		snprintf(dial->bad, sizeof dial->bad, "over %d hosts", DIAL_HOSTS_MAX);
+		return;
+	}
+	for (int i = 0; i < count; i++) {
+		struct host *host = &dial->hosts[i];
+		host->dial = dial;
+		host->name = list_item(hosts, i);
+		host->address = list_item(addresses, i);
+		host->port = list_item(ports, list_count(ports) == 1 ? 0 : i);
+		host->to_resolve = host->name && !host->address && host->name[0] != '/' &&
+				   host->name[0] != '@' && !is_numeric(host->name);
+	}
+	dial->hosts_count = count;
+}
+
+/* --- one address ------------------------------------------------------------------------------ */
+
+static void watch(struct pgdial *dial, int events)
+{
+	ev_io_stop(dial->loop, &dial->io); /* the socket may be another one now */
+	ev_io_set(&dial->io, PQsocket(dial->conn), events);
+	ev_io_start(dial->loop, &dial->io);
+}
+
+static void wait_for(struct pgdial *dial, int64_t ms)
+{
+	ev_timer_stop(dial->loop, &dial->timer);
+	ev_timer_set(&dial->timer, (double)ms / 1000.0, 0.0);
+	ev_timer_start(dial->loop, &dial->timer);
+}
+
+static void say_why(struct pgdial *dial, const char *why)
+{
+	const struct host *host = &dial->hosts[dial->host];
+	const char *name = host->name ? host->name : host->address;
+	snprintf(dial->why, sizeof dial->why, "%s: %.*s", name ? name : "the default host",
+		 (int)strcspn(why, "\n"), why);
+}
+
+static void address_failed(struct pgdial *dial, const char *why)
+{
+	say_why(dial, why);
+	ev_io_stop(dial->loop, &dial->io);
+	ev_timer_stop(dial->loop, &dial->timer);
+	PQfinish(dial->conn);
+	dial->conn = nullptr;
+	dial->state = DIAL_STARTING;
+}
+
+struct params {
+	const char *names[OPTIONS_MAX], *values[OPTIONS_MAX];
+	int count;
+};
+
+static void param(struct params *params, const char *name, const char *value)
+{
+	hf_assert(params->count < OPTIONS_MAX - 1);
+	params->names[params->count] = name;
+	params->values[params->count++] = value;
+}
+
+/* False: it failed at once. */
+static bool address_begin(struct pgdial *dial, const char *address)
+{
+	const struct host *host = &dial->hosts[dial->host];
+	struct params params = {};
+	param(&params, "target_session_attrs", "read-write");
+	param(&params, "tcp_user_timeout", "5000");
+	param(&params, "keepalives_idle", "5");
+	param(&params, "keepalives_interval", "2");
+	param(&params, "keepalives_count", "3");
+	param(&params, "application_name", dial->application);
+	for (const PQconninfoOption *at = dial->options; at->keyword; at++) {
+		bool ours = strcmp(at->keyword, "host") == 0 ||
+			    strcmp(at->keyword, "hostaddr") == 0 ||
+			    strcmp(at->keyword, "port") == 0;
+		if (!ours && at->val && *at->val)
+			param(&params, at->keyword, at->val);
+	}
+	param(&params, "host", host->name);
+	param(&params, "hostaddr", *address ? address : nullptr);
+	param(&params, "port", host->port);
+	dial->state = DIAL_CONNECTING;
+	dial->conn = PQconnectStartParams(params.names, params.values, 0);
+	if (!dial->conn || PQstatus(dial->conn) == CONNECTION_BAD || PQsocket(dial->conn) < 0) {
+		address_failed(dial, dial->conn ? PQerrorMessage(dial->conn) : "out of memory");
+		return false;
+	}
+	watch(dial, EV_WRITE);
+	wait_for(dial, dial->address_ms);
+	return true;
+}
+
+static void round_end(struct pgdial *dial)
+{
+	PGconn *conn = dial->best;
+	dial->best = nullptr;
+	dial->best_timeline = 0;
+	if (conn)
+		dial->good = dial->best_host;
+	dial->state = DIAL_IDLE;
+	ev_io_stop(dial->loop, &dial->io);
+	ev_timer_stop(dial->loop, &dial->timer);
+	dial->done(dial->ctx, conn, conn ? nullptr : dial->why);
+}
+
+/* --- the greeting ----------------------------------------------------------------------------- */
+
+static void on_notice(void *ctx, const PGresult *result)
+{
+	struct pgdial *dial = ctx;
+	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+	if (severity && strcmp(severity, "WARNING") == 0)
+		dial->warned = true;
+}
+
+static bool flush(struct pgdial *dial)
+{
+	int left = PQflush(dial->conn);
+	if (left >= 0)
+		watch(dial, left ? EV_READ | EV_WRITE : EV_READ);
+	return left >= 0;
+}
+
+static void greet(struct pgdial *dial)
+{
+	dial->state = DIAL_GREETING;
+	dial->timeline = 0;
+	dial->warned = false;
+	PQsetNoticeReceiver(dial->conn, on_notice, dial);
+	/* One that writes is at hand: another is not waited for as long. */
+	wait_for(dial, dial->best ? DIAL_ADDRESS_MS : DIAL_GREETING_MS);
+	if (PQsetnonblocking(dial->conn, 1) != 0 || !PQsendQuery(dial->conn, dial->greeting) ||
+	    !flush(dial)) {
+		address_failed(dial, PQerrorMessage(dial->conn));
+		dial_on(dial);
+	}
+}
+
+/* What is wrong with the answer, or nullptr. */
+static const char *fault_of(struct pgdial *dial, const PGresult *result)
+{
+	if (PQresultStatus(result) == PGRES_COMMAND_OK)
+		return nullptr;
+	if (PQresultStatus(result) != PGRES_TUPLES_OK)
+		return PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) ?: "no greeting";
+	if (atoi(PQgetvalue(result, 0, 0)) < DB_SCHEMA_VERSION) {
+		log_error("the schema is too old for this binary: run `holdfast migrate`", nullptr);
+		return "the schema is too old";
+	}
+	char hex[9]; /* a WAL file's name begins with its timeline */
+	snprintf(hex, sizeof hex, "%s", PQgetvalue(result, 0, 1));
+	unsigned long timeline = strtoul(hex, nullptr, 16);
+	if (timeline < newest_timeline) {
+		log_error("a primary that was replaced is refused; after a restore of an older "
+			  "state start this process anew",
+			  "host", PQhost(dial->conn), "timeline", LOG_INT((int64_t)timeline),
+			  "seen", LOG_INT((int64_t)newest_timeline), nullptr);
+		return "it was replaced: its timeline is older";
+	}
+	newest_timeline = timeline;
+	dial->timeline = timeline;
+	return nullptr;
+}
+
+/* The connection at hand is good; of two the newer counts. */
+static void greeted(struct pgdial *dial)
+{
+	ev_io_stop(dial->loop, &dial->io);
+	ev_timer_stop(dial->loop, &dial->timer);
+	PGconn *worse = dial->conn;
+	if (dial->timeline > dial->best_timeline) {
+		worse = dial->best;
+		dial->best = dial->conn;
+		dial->best_timeline = dial->timeline;
+		dial->best_host = dial->host;
+	}
+	PQfinish(worse);
+	dial->conn = nullptr;
+	dial->state = DIAL_STARTING;
+	if (dial->survey) {
+		dial->address = dial->addresses_count; /* of this host, one is enough */
+		dial_on(dial);
+	} else {
+		round_end(dial);
+	}
+}
+
+static void greeting_receive(struct pgdial *dial)
+{
+	const char *fault = PQconsumeInput(dial->conn) ? nullptr : PQerrorMessage(dial->conn);
+	char text[200] = "";
+	while (!fault && !PQisBusy(dial->conn)) {
+		PGresult *result = PQgetResult(dial->conn);
+		if (!result) {
+			if (dial->warned)
+				fault = "a warning at its first commit";
+			else if (!dial->timeline || !PQenterPipelineMode(dial->conn))
+				fault = "no greeting";
+			break;
+		}
+		fault = fault_of(dial, result);
+		if (fault) {
+			snprintf(text, sizeof text, "%s", fault);
+			fault = text;
+		}
+		PQclear(result);
+	}
+	if (fault) {
+		address_failed(dial, fault);
+		dial_on(dial);
+	} else if (!PQisBusy(dial->conn) && PQpipelineStatus(dial->conn) == PQ_PIPELINE_ON) {
+		greeted(dial);
+	}
+}
+
+/* --- the round -------------------------------------------------------------------------------- */
+
+static void on_resolved(void *ctx, const char (*addresses)[RESOLVE_ADDRESS_LEN], size_t count,
+			const char *why)
+{
+	struct host *host = ctx;
+	struct pgdial *dial = host->dial;
+	host->resolve = nullptr;
+	if (dial->state != DIAL_RESOLVING || host != &dial->hosts[dial->host])
+		return; /* too late for this round */
+	if (count)
+		memcpy(dial->addresses, addresses, count * sizeof *addresses);
+	else
+		say_why(dial, why);
+	dial->addresses_count = count;
+	dial->state = DIAL_STARTING;
+	dial_on(dial);
+}
+
+/* The addresses of the host at hand; true: they come later. */
+static bool host_begin(struct pgdial *dial)
+{
+	struct host *host = &dial->hosts[dial->host];
+	dial->address = dial->addresses_count = 0;
+	if (!host->to_resolve) {
+		snprintf(dial->addresses[0], RESOLVE_ADDRESS_LEN, "%s",
+			 host->address ? host->address : "");
+		dial->addresses_count = 1;
+		return false;
+	}
+	if (!host->resolve)
+		host->resolve = resolve_start(dial->loop, host->name, on_resolved, host);
+	if (!host->resolve) {
+		say_why(dial, "no thread to look the name up in");
+		return false;
+	}
+	dial->state = DIAL_RESOLVING;
+	wait_for(dial, DIAL_RESOLVE_MS);
+	return true;
+}
+
+static void dial_on(struct pgdial *dial)
+{
+	for (;;) {
+		while (dial->address < dial->addresses_count)
+			if (address_begin(dial, dial->addresses[dial->address++]))
+				return;
+		if (dial->tried == dial->hosts_count)
+			break;
+		dial->host = (dial->good + dial->tried++) % dial->hosts_count;
+		if (host_begin(dial))
+			return;
+	}
+	round_end(dial);
+}
+
+static void on_io(struct ev_loop *, ev_io *watcher, int events)
+{
+	struct pgdial *dial = container_of(watcher, struct pgdial, io);
+	if (dial->state == DIAL_GREETING) {
+		if ((events & EV_WRITE) && !flush(dial)) {
+			address_failed(dial, PQerrorMessage(dial->conn));
+			dial_on(dial);
+		} else if (events & EV_READ) {
+			greeting_receive(dial);
+		}
+		return;
+	}
+	switch (PQconnectPoll(dial->conn)) {
+	case PGRES_POLLING_READING:
+		watch(dial, EV_READ);
+		break;
+	case PGRES_POLLING_WRITING:
+		watch(dial, EV_WRITE);
+		break;
+	case PGRES_POLLING_OK:
+		greet(dial);
+		break;
+	default:
+		address_failed(dial, PQerrorMessage(dial->conn));
+		dial_on(dial);
+		break;
+	}
+}
+
+static void on_timer(struct ev_loop *, ev_timer *watcher, int)
+{
+	struct pgdial *dial = container_of(watcher, struct pgdial, timer);
+	if (dial->state == DIAL_STARTING && dial->bad[0]) {
+		memcpy(dial->why, dial->bad, sizeof dial->bad);
+		round_end(dial);
+		return;
+	}
+	if (dial->state == DIAL_RESOLVING) {
+		say_why(dial, "no address in time");
+		dial->state = DIAL_STARTING;
+	} else if (dial->state != DIAL_STARTING) {
+		address_failed(dial, dial->state == DIAL_GREETING ? "no greeting in time"
+								  : "no connection in time");
+	}
+	dial_on(dial);
+}
+
+struct pgdial *pgdial_new(struct ev_loop *loop, const char *dsn, const char *application,
+			  const char *listen, pgdial_done *done, void *ctx)
+{
+	struct pgdial *dial = hf_alloc(sizeof *dial);
+	dial->loop = loop;
+	dial->application = hf_strdup(application);
+	dial->greeting =
+	    hf_format("%s%s%sSELECT holdfast.barrier(), "
+		      "pg_walfile_name(pg_current_wal_lsn())",
+		      listen ? "LISTEN " : "", listen ? listen : "", listen ? "; " : "");
+	dial->done = done;
+	dial->ctx = ctx;
+	ev_init(&dial->io, on_io);
+	ev_init(&dial->timer, on_timer);
+	char *reason = nullptr;
+	dial->options = PQconninfoParse(dsn, &reason);
+	if (dial->options)
+		hosts_read(dial);
+	else
+		snprintf(dial->bad, sizeof dial->bad, "the DSN: %s", reason ? reason : "?");
+	PQfreemem(reason);
+	const char *seconds = option(dial, "connect_timeout");
+	int64_t wanted = seconds ? strtoll(seconds, nullptr, 10) : 0;
+	dial->address_ms = wanted > 0 && wanted < 3600 ? wanted * 1000 : DIAL_ADDRESS_MS;
+	return dial;
+}
+
+void pgdial_free(struct pgdial *dial)
+{
+	ev_io_stop(dial->loop, &dial->io);
+	ev_timer_stop(dial->loop, &dial->timer);
+	PQfinish(dial->conn);
+	PQfinish(dial->best);
+	for (int i = 0; i < dial->hosts_count; i++) {
+		resolve_stop(dial->hosts[i].resolve);
+		free(dial->hosts[i].name);
+		free(dial->hosts[i].address);
+		free(dial->hosts[i].port);
+	}
+	PQconninfoFree(dial->options);
+	free(dial->application);
+	free(dial->greeting);
+	free(dial);
+}
+
+void pgdial_start(struct pgdial *dial)
+{
+	hf_assert(dial->state == DIAL_IDLE);
+	dial->state = DIAL_STARTING;
+	dial->tried = 0;
+	dial->survey = newest_timeline == 0 && dial->hosts_count > 1;
+	dial->address = dial->addresses_count = 0;
+	wait_for(dial, 0);
+}
