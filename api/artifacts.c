@@ -24,7 +24,7 @@ static void refuse_large(struct request *request, const struct store_artifact *a
 {
 	const struct reading *reading = request->detail;
 	hf_cleanup(buf) struct buf data = {};
-	buf_add_text(&data, "{\"type\":\"resource_too_large\",\"uri\":");
+	buf_add_text(&data, "{\"type\":\"resource_too_large\",\"executed\":\"no\",\"uri\":");
 	json_string_encode(reading->uri, &data);
 	buf_add_format(&data, ",\"size\":%lld,\"sizeMax\":%zu}", (long long)artifact->size,
 		       ARTIFACT_READ_BYTES_MAX);

@@ -76,7 +76,7 @@ void resource_reply(struct request *request, struct slice contents)
 void resource_refuse_unknown(struct request *request, struct slice uri)
 {
 	hf_cleanup(buf) struct buf data = {};
-	buf_add_text(&data, "{\"uri\":");
+	buf_add_text(&data, "{\"executed\":\"no\",\"uri\":");
 	json_string_encode(uri, &data);
 	buf_add_byte(&data, '}');
 	request_refuse_params(request, "Resource not found", buf_slice(&data));

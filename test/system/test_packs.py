@@ -175,7 +175,7 @@ def resources_are_read():
                 "test://template/a/b/data", "test://template/%/data", "test://template/%00/data",
                 "test://template/%ff/data", "test://template/{id}/data", "x" * 5000):
         answer = refused("resources/read", {"uri": uri}, f"unknown: {uri[:40]}")
-        equal(answer.data, {"uri": uri}, "the URI stands in the data")
+        equal(answer.data, {"executed": "no", "uri": uri}, "the URI stands in the data")
     for params in ({}, {"uri": 5}, {"uri": None}):
         refused("resources/read", params, f"{params}")
 
@@ -349,7 +349,7 @@ def artifacts():
     equal(len(base64.b64decode(read(artifact(task, "full.bin"))["blob"])), LARGE_BYTES - 1, "up to the bound")
     counts["artifacts"] += 6
     answer = refused("resources/read", {"uri": artifact(task, "large.bin")}, "over the bound")
-    equal(answer.data, {"type": "resource_too_large", "uri": artifact(task, "large.bin"), "size": LARGE_BYTES,
+    equal(answer.data, {"type": "resource_too_large", "executed": "no", "uri": artifact(task, "large.bin"), "size": LARGE_BYTES,
                         "sizeMax": LARGE_BYTES - 1}, "says by how much")
     strangers(task)
 
@@ -358,14 +358,14 @@ def strangers(task):
     """Foreign, unknown and malformed: one answer, whatever there is (V8)."""
     uri = artifact(task, "note.txt")
     foreign = refused("resources/read", {"uri": uri}, "of another owner", who=bob)
-    equal(foreign.data, {"uri": uri}, "nothing but the URI")
+    equal(foreign.data, {"executed": "no", "uri": uri}, "nothing but the URI")
     other = "tsk_" + "A" * 32
     for name in (artifact(other, "note.txt"), artifact(task, "none.txt"), artifact("x", "note.txt"),
                  artifact(task, ""), artifact(task, "a/b"), f"holdfast://tasks/{task}", "holdfast:",
                  "HOLDFAST://tasks/x/artifacts/y", artifact(task, "%00"), artifact(task, "x" * 3000)):
         for who in (client, bob):
             answer = refused("resources/read", {"uri": name}, f"unknown {name[:60]}", who=who)
-            equal(answer.error, {**foreign.error, "data": {"uri": name}}, "the same answer")
+            equal(answer.error, {**foreign.error, "data": {"executed": "no", "uri": name}}, "the same answer")
     anna = stack.client("rig-anna")
     refused("resources/read", {"uri": uri}, "of another subject of the tenant", who=anna)
 
