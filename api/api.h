@@ -16,6 +16,7 @@ struct follow;
 struct listener;
 struct monitor;
 struct listens;
+struct packs;
 struct plains;
 struct presence;
 struct request;
@@ -27,6 +28,7 @@ struct api {
 	struct gate gate;
 	struct auth *auth;
 	struct catalog *catalog;
+	struct packs *packs; /* replaced with the catalog */
 	struct store *store;
 	struct presence *presence;
 	struct watch *watch;

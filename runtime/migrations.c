@@ -26,6 +26,9 @@ EMBED(sql_0003_inputs){
 EMBED(sql_0004_inbox){
 #embed "sql/migrations/0004_inbox.sql" suffix(, 0)
 };
+EMBED(sql_0005_pack){
+#embed "sql/migrations/0005_pack.sql" suffix(, 0)
+};
 EMBED(sql_0006_intent_window){
 #embed "sql/migrations/0006_intent_window.sql" suffix(, 0)
 };
@@ -43,6 +46,9 @@ EMBED(sql_unknown){
 };
 EMBED(sql_input){
 #embed "sql/functions/input.sql" suffix(, 0)
+};
+EMBED(sql_pack){
+#embed "sql/functions/pack.sql" suffix(, 0)
 };
 EMBED(sql_maintain){
 #embed "sql/functions/maintain.sql" suffix(, 0)
@@ -64,12 +70,13 @@ static const struct {
 	{ 2, "0002_intent", sql_0002_intent, "0.1.0" },
 	{ 3, "0003_inputs", sql_0003_inputs, "0.1.0" },
 	{ 4, "0004_inbox", sql_0004_inbox, "0.1.0" },
+	{ 5, "0005_pack", sql_0005_pack, "0.1.0" },
 	{ 6, "0006_intent_window", sql_0006_intent_window, "0.1.0" },
 };
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
 static const char *const functions[] = {
-	sql_base,  sql_accept, sql_work, sql_unknown, sql_input, sql_maintain,
+	sql_base,  sql_accept, sql_work, sql_unknown, sql_input, sql_pack, sql_maintain,
 #ifdef PLANT_SQL
 	sql_plant,
 #endif
