@@ -9,8 +9,11 @@
 #include "api/call.h"
 #include "api/catalog.h"
 #include "api/companion.h"
+#include "api/follow.h"
+#include "api/listen.h"
 #include "api/listener.h"
 #include "api/mcp.h"
+#include "api/packs.h"
 #include "api/plain.h"
 #include "api/presence.h"
 #include "api/watch.h"
@@ -67,17 +70,20 @@ static void resume(struct request *waiting, enum hf_code code, const struct hf_e
 	}
 }
 
-static void on_catalog(void *ctx, enum hf_code code, int64_t number, const struct store_tool *tools,
-		       size_t count, const struct hf_err *err)
+static void on_catalog(void *ctx, enum hf_code code, const struct store_catalog *found,
+		       const struct hf_err *err)
 {
 	struct api *api = ctx;
 	struct request *waiting = api->waiting;
 	api->waiting = nullptr;
 	api->reading_catalog = false;
-	if (code == HF_OK && number != catalog_number(api->catalog)) {
-		catalog_replace(api->catalog, number, tools, count);
-		log_info("tools read", "catalog", LOG_INT(number), "tools", LOG_INT(count),
+	if (code == HF_OK && found->number != catalog_number(api->catalog)) {
+		catalog_replace(api->catalog, found->number, found->tools, found->tools_count);
+		packs_replace(api->packs, found->packs, found->packs_count);
+		log_info("tools read", "catalog", LOG_INT(found->number), "tools",
+			 LOG_INT(found->tools_count), "packs", LOG_INT(found->packs_count),
 			 nullptr);
+		listens_tools_changed(api->listens);
 	}
 	resume(waiting, code, err); /* none of them waits again */
 	hf_assert(!api->waiting);
@@ -138,8 +144,10 @@ static void on_reborn(void *ctx)
 static void on_wake(void *ctx, enum wake wake)
 {
 	const struct api *api = ctx;
-	if (wake == WAKE_ENDED)
-		watch_hint(api->watch);
+	if (wake != WAKE_ENDED)
+		return;
+	watch_hint(api->watch);
+	follow_hint(api->follow);
 }
 
 /* What waits for the store: who we are there, and what plain calls look at. */
@@ -153,6 +161,8 @@ static void open_waiting(struct api *api)
 	api->companions = companions_new();
 	api->watch = watch_new(api->loop, api->store);
 	api->plains = plains_new(api);
+	api->follow = follow_new(api->loop, api->store);
+	api->listens = listens_new(api);
 	api->presence = presence_open(api->loop, api->store, api->config->beat_ms, &hooks);
 	store_on_wake(api->store, on_wake, api);
 }
@@ -189,6 +199,7 @@ static void drain(struct api *api)
 	api->drain_until_ms = clock_boot_ms() + api->config->drain_ms;
 	listener_drain(api->listener);
 	plains_drain(api->plains);
+	listens_drain(api->listens);
 	companions_drain(api->companions);
 	ev_timer_start(api->loop, &api->drain);
 }
@@ -290,6 +301,7 @@ static void on_collect(void *ctx)
 	listener_collect(api->listener);
 	auth_collect(api->auth);
 	plains_collect(api->plains);
+	listens_collect(api->listens);
 }
 
 static enum hf_code open_monitor(struct api *api, struct hf_err *err)
@@ -331,6 +343,8 @@ static void api_close(struct api *api)
 		listener_close(api->listener);
 	api->presence = presence_close(api->presence);
 	api->plains = plains_free(api->plains);
+	api->listens = listens_free(api->listens);
+	api->follow = follow_free(api->follow);
 	api->watch = watch_free(api->watch);
 	api->companions = companions_free(api->companions);
 	ev_timer_stop(api->loop, &api->refresh);
@@ -338,6 +352,7 @@ static void api_close(struct api *api)
 	ev_signal_stop(api->loop, &api->terminate);
 	ev_signal_stop(api->loop, &api->interrupt);
 	api->catalog = catalog_free(api->catalog);
+	api->packs = packs_free(api->packs);
 	auth_close(api->auth);
 }
 
@@ -355,6 +370,7 @@ int api_run(const struct config *config)
 		.gate = { config->allowed_hosts, config->allowed_origins },
 		.loop = ev_default_loop(EVFLAG_AUTO),
 		.catalog = catalog_new(),
+		.packs = packs_new(),
 	};
 	enum hf_code code = api_open(&api, &err);
 	if (code == HF_OK) {

@@ -12,8 +12,11 @@ struct call;
 struct catalog;
 struct companions;
 struct config;
+struct follow;
 struct listener;
 struct monitor;
+struct listens;
+struct packs;
 struct plains;
 struct presence;
 struct request;
@@ -25,10 +28,13 @@ struct api {
 	struct gate gate;
 	struct auth *auth;
 	struct catalog *catalog;
+	struct packs *packs; /* replaced with the catalog */
 	struct store *store;
 	struct presence *presence;
 	struct watch *watch;
 	struct plains *plains;
+	struct follow *follow;
+	struct listens *listens;
 	struct companions *companions;
 	struct ev_loop *loop;
 	int key_version; /* for new tasks */

@@ -4,6 +4,7 @@
 
 #include "api/headers.h"
 #include "runtime/base.h"
+#include "runtime/input.h"
 #include "runtime/json.h"
 
 #define META_VERSION      "io.modelcontextprotocol/protocolVersion"
@@ -78,12 +79,6 @@ bool ladder_gate(const struct call *call, const struct gate *gate, struct refusa
 	    !header_is_json(value)) {
 		refusal_set(refusal, 415, RPC_INVALID_REQUEST,
 			    "Content-Type must be application/json");
-		return false;
-	}
-	if (call_header(call, "Content-Encoding", &value, nullptr) &&
-	    !slice_is_nocase(value, slice_of("identity"))) {
-		refusal_set(refusal, 415, RPC_INVALID_REQUEST, "The body must not be encoded");
-		refusal->extra = "Accept-Encoding: identity\r\n";
 		return false;
 	}
 	if (!header_accepts_json(call)) {
@@ -238,6 +233,7 @@ static enum ladder climb_request(const struct call *call, const struct rpc *rpc,
 		return ladder;
 
 	top->declares_tasks = declares_tasks(capabilities);
+	top->asks = input_declared(capabilities);
 	if (methods[top->method].needs_tasks && !top->declares_tasks) {
 		refusal_set(refusal, 400, RPC_MISSING_CAPABILITY,
 			    "Missing required client capability");

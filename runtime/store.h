@@ -40,18 +40,42 @@ void store_principal(
     struct store *store, struct slice issuer, struct slice subject, struct slice tenant,
     void (*done)(void *ctx, enum hf_code code, int64_t owner, const struct hf_err *err), void *ctx);
 
-/* The current version of each tool; `doc` is tool.json (read it by tool_new without files). `since`
- * is the catalog number of the last look, 0 for none: where it is still the same, `tools` is
- * nullptr and `count` 0. */
+/* The current version of each tool, `doc` is tool.json (read it by tool_new without files); and the
+ * prompts and resources of each pack, `doc` as pack.h has it. */
 struct store_tool {
 	int32_t id;
 	struct slice name, version, doc;
 };
+struct store_pack {
+	struct slice name, doc;
+};
+struct store_catalog {
+	int64_t number; /* another one where anything changed */
+	const struct store_tool *tools;
+	size_t tools_count;
+	const struct store_pack *packs;
+	size_t packs_count;
+};
+/* `since` is the number of the last look, 0 for none: where it is still the same, the rest is
+ * empty. */
 void store_catalog(struct store *store, int64_t since,
-		   void (*done)(void *ctx, enum hf_code code, int64_t catalog,
-				const struct store_tool *tools, size_t count,
+		   void (*done)(void *ctx, enum hf_code code, const struct store_catalog *catalog,
 				const struct hf_err *err),
 		   void *ctx);
+
+/* An artifact of a task of its owner, from the last phase that made one of that name and is done:
+ * its bytes are final. Over `bytes_max`: `content` is empty, `size` tells. HF_MISSING: no such
+ * task of that owner, or no such artifact (V8). */
+struct store_artifact {
+	struct slice media_type, content;
+	int64_t size;
+};
+void store_artifact_of(struct store *store, int64_t owner, const struct task_id *id,
+		       struct slice name, size_t bytes_max,
+		       void (*done)(void *ctx, enum hf_code code,
+				    const struct store_artifact *artifact,
+				    const struct hf_err *err),
+		       void *ctx);
 
 struct accept_call {
 	int64_t owner;
@@ -94,6 +118,8 @@ struct task_view {
 	struct slice result;  /* completed: the stored object {"content": …}; else empty */
 	struct slice error;   /* failed: the stored JSON-RPC error object; else empty */
 	struct slice effect_id;
+	/* store_poll alone, waiting: what it asks, a JSON object key -> request; else empty. */
+	struct slice requests;
 	/* After an operator's retry, in the failed task's view and the newer one's: the newer. */
 	bool has_successor;
 	struct task_id successor;
@@ -119,6 +145,22 @@ void store_find(struct store *store, int64_t owner, struct slice tool_name, stru
 		void (*done)(void *ctx, enum hf_code code, const struct task_id *id,
 			     const struct hf_err *err),
 		void *ctx);
+
+/* Answers of the owner of a task to what it asks: a JSON object key -> answer (scanned). HF_OK once
+ * they are durable; whatever is not asked, or answered already, is passed by, and so is all where
+ * the task is over. `taken`: how many were new. HF_MISSING as above. */
+void store_answer(struct store *store, int64_t owner, const struct task_id *id,
+		  struct slice answers,
+		  void (*done)(void *ctx, enum hf_code code, int taken, const struct hf_err *err),
+		  void *ctx);
+
+/* The effect ID of a call that carries none (R1.9): `fresh`, or that of the first such call of the
+ * same owner, tool and fingerprint, if it was within `window_ms`. A waiting commit. */
+void store_intent_window(struct store *store, const struct accept_call *call, struct slice fresh,
+			 int64_t window_ms,
+			 void (*done)(void *ctx, enum hf_code code, struct slice effect_id,
+				      const struct hf_err *err),
+			 void *ctx);
 
 /* HF_OK once the wish is durable or the task is terminal; HF_MISSING as above. */
 void store_cancel(struct store *store, int64_t owner, const struct task_id *id,
@@ -170,13 +212,16 @@ void store_leave(struct store *store, const struct uuid *incarnation,
 
 /* --- Worker ----------------------------------------------------------------------------------- */
 
-/* Two come with a claim alone. STEP_INTENT: "about to send", by an earlier claim of this phase.
+/* The last three come with a claim alone. STEP_INTENT: "about to send", by an earlier claim of this
+ * phase. STEP_INBOX: what the task asked, or was answered before it asked: `name` is the key,
+ * `state` JSON text {"phase": …, "how": …, "request": …, "answer": …}, see input.sql.
  * STEP_GENERATION: the name is the generation of the phase's key, where it is not 0. */
 enum step_kind : unsigned char {
 	STEP_RECOVERY_POINT,
 	STEP_CHECKPOINT,
 	STEP_OUTCOME,
 	STEP_INTENT,
+	STEP_INBOX,
 	STEP_GENERATION,
 };
 
@@ -222,6 +267,7 @@ struct claimed_task {
 	int64_t owner;
 	struct slice issuer, subject, tenant, effect_id, trace, arguments;
 	struct slice inputs; /* what was answered before the acceptance, JSON; or empty */
+	int asks;            /* what the caller can be asked: a sum of INPUT_… of input.h */
 	int key_version;
 	struct uuid cluster;
 	const struct claimed_step *steps; /* in place order */
@@ -286,6 +332,7 @@ enum release {
 	RELEASE_UNKNOWN,    /* may have happened, nobody can tell: state unknown (V7) */
 	RELEASE_UNVERIFIED, /* accepted downstream, not yet seen: looked for after delay_ms */
 	RELEASE_UNDO,       /* nothing of its phase is left open: its undo steps are next */
+	RELEASE_ASK,        /* store_ask, never store_release */
 };
 struct release_write {
 	struct task_id id;
@@ -299,6 +346,22 @@ void store_release(struct store *store, const struct release_write *release,
 		   void (*done)(void *ctx, enum hf_code code, enum fence fence,
 				const struct hf_err *err),
 		   void *ctx);
+
+/* What a phase asks, with which it gives its claim back: the task waits, or is ready at once where
+ * nothing is left open (see ask() of input.sql). */
+struct ask_write {
+	struct task_id id;
+	struct uuid token;
+	int phase;
+	struct slice questions; /* JSON array of {"key", "request"} */
+	int64_t wait_ms;        /* from the first asking of each; 0: until the deadline */
+	bool maybe_sent;        /* a request may have left in this attempt */
+	struct slice reason;    /* for a person */
+};
+void store_ask(struct store *store, const struct ask_write *ask,
+	       void (*done)(void *ctx, enum hf_code code, enum fence fence,
+			    const struct hf_err *err),
+	       void *ctx);
 
 /* "About to send" for a phase that is neither keyed nor readable back, durable before `done`. It
  * stands until a release says that nothing left, or a person has settled it. */

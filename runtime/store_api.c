@@ -38,42 +38,59 @@ void store_principal(
 }
 
 struct catalog_op {
-	void (*done)(void *ctx, enum hf_code code, int64_t catalog, const struct store_tool *tools,
-		     size_t count, const struct hf_err *err);
+	void (*done)(void *ctx, enum hf_code code, const struct store_catalog *catalog,
+		     const struct hf_err *err);
 	void *ctx;
 };
+
+enum { SHELF_NUMBER, SHELF_TOOL, SHELF_NAME, SHELF_VERSION, SHELF_DOC };
+
+/* A row without a number of a tool is a pack, one without a name closes the answer. */
+static void read_shelf(const PGresult *result, struct store_tool *tools, struct store_pack *packs,
+		       struct store_catalog *catalog)
+{
+	*catalog = (struct store_catalog){
+		.number = pgrow_int8(result, 0, SHELF_NUMBER),
+		.tools = tools,
+		.packs = packs,
+	};
+	for (int row = 0; row < PQntuples(result); row++) {
+		if (pgrow_is_null(result, row, SHELF_NAME))
+			continue;
+		struct slice name = pgrow_slice(result, row, SHELF_NAME);
+		struct slice version = pgrow_slice(result, row, SHELF_VERSION);
+		struct slice doc = pgrow_slice(result, row, SHELF_DOC);
+		if (pgrow_is_null(result, row, SHELF_TOOL))
+			packs[catalog->packs_count++] = (struct store_pack){ name, doc };
+		else
+			tools[catalog->tools_count++] = (struct store_tool){
+				.id = pgrow_int4(result, row, SHELF_TOOL),
+				.name = name,
+				.version = version,
+				.doc = doc,
+			};
+	}
+}
 
 static void on_catalog(void *ctx, enum hf_code code, const PGresult *result,
 		       const struct hf_err *err)
 {
 	struct catalog_op *op = ctx;
-	struct store_tool *tools = nullptr;
-	int64_t catalog = 0;
-	size_t count = 0;
-	if (code == HF_OK) {
-		int rows = PQntuples(result);
-		hf_assert(rows > 0);
-		catalog = pgrow_int8(result, 0, 0);
-		tools = hf_alloc((size_t)rows * sizeof *tools);
-		for (int row = 0; row < rows; row++) {
-			if (pgrow_is_null(result, row, 1))
-				continue;
-			tools[count++] = (struct store_tool){
-				.id = pgrow_int4(result, row, 1),
-				.name = pgrow_slice(result, row, 2),
-				.version = pgrow_slice(result, row, 3),
-				.doc = pgrow_slice(result, row, 4),
-			};
-		}
-	}
-	op->done(op->ctx, code, catalog, count ? tools : nullptr, count, err);
+	struct store_catalog catalog = {};
+	size_t rows = code == HF_OK ? (size_t)PQntuples(result) : 0;
+	hf_assert(code != HF_OK || rows > 0);
+	struct store_tool *tools = hf_alloc(rows * sizeof *tools);
+	struct store_pack *packs = hf_alloc(rows * sizeof *packs);
+	if (code == HF_OK)
+		read_shelf(result, tools, packs, &catalog);
+	op->done(op->ctx, code, code == HF_OK ? &catalog : nullptr, err);
 	free(tools);
+	free(packs);
 	free(op);
 }
 
 void store_catalog(struct store *store, int64_t since,
-		   void (*done)(void *ctx, enum hf_code code, int64_t catalog,
-				const struct store_tool *tools, size_t count,
+		   void (*done)(void *ctx, enum hf_code code, const struct store_catalog *catalog,
 				const struct hf_err *err),
 		   void *ctx)
 {
@@ -81,7 +98,7 @@ void store_catalog(struct store *store, int64_t since,
 	*op = (struct catalog_op){ done, ctx };
 	struct pgparams params = {};
 	pgparams_int8(&params, since);
-	db_call(store->lanes[LANE_READ], "SELECT * FROM holdfast.catalog($1)", &params,
+	db_call(store->lanes[LANE_READ], "SELECT * FROM holdfast.shelf($1)", &params,
 		STORE_GIVE_UP_MS, on_catalog, op);
 }
 
@@ -291,7 +308,7 @@ struct task_op {
 			  const struct hf_err *err);
 	void (*cancel_done)(void *ctx, enum hf_code code, const struct hf_err *err);
 	void *ctx;
-	bool told;
+	bool told, asking;
 	/* attach, detach */
 	struct uuid api;
 	int64_t number;
@@ -328,6 +345,12 @@ static void task_fail(struct batch_item *item, enum hf_code code, const struct h
 	free(op);
 }
 
+static const struct view_columns poll_columns = { 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+/* A task that waits has no successor; what it asks is in that place. */
+static const struct view_columns asking_columns = {
+	2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, -1
+};
+
 static void task_missing(struct batch_item *item)
 {
 	struct hf_err err = {};
@@ -335,29 +358,69 @@ static void task_missing(struct batch_item *item)
 	task_fail(item, HF_MISSING, &err);
 }
 
+/* A waiting task is looked at again, with what it asks: few do, and polls of all others stay cheap.
+ */
+static void on_asking(void *ctx, enum hf_code code, const PGresult *result,
+		      const struct hf_err *err)
+{
+	struct task_op *op = ctx;
+	if (code != HF_OK) {
+		task_fail(&op->item, code, err);
+		return;
+	}
+	if (PQntuples(result) == 0) {
+		task_missing(&op->item);
+		return;
+	}
+	struct task_view view;
+	store_read_view(result, 0, &asking_columns, &view);
+	hf_assert(pgrow_int8(result, 0, 1) == op->owner);
+	hf_assert(task_id_equal(&view.id, &op->id));
+	view.requests = pgrow_slice(result, 0, 15);
+	/* The last answer came between the two looks at it. */
+	if (view.state == TASK_WAITING && view.requests.len == 0)
+		view.state = TASK_READY;
+	if (view.state != TASK_WAITING)
+		view.requests = (struct slice){};
+	op->poll_done(op->ctx, HF_OK, &view, nullptr);
+	free(op);
+}
+
+static void poll_asking(struct task_op *op)
+{
+	struct pgparams params = {};
+	pgparams_int4(&params, task_id_week(&op->id));
+	pgparams_int8(&params, op->owner);
+	pgparams_bytea(&params, (struct slice){ (const char *)op->id.bytes, TASK_ID_BYTES });
+	db_call(op->store->lanes[LANE_READ], "SELECT * FROM holdfast.poll_asking($1, $2, $3)",
+		&params, STORE_GIVE_UP_MS, on_asking, op);
+}
+
 static void poll_deliver(struct batch_item *const *items, size_t count, const PGresult *result)
 {
-	static const struct view_columns columns = {
-		2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
-	};
 	for (int row = 0; row < PQntuples(result); row++) {
 		int ord = pgrow_int4(result, row, 0);
 		hf_assert(ord > 0 && (size_t)ord <= count);
 		struct task_op *op = task_of(items[ord - 1]);
 		struct task_view view;
-		store_read_view(result, row, &columns, &view);
+		store_read_view(result, row, &poll_columns, &view);
 		/* The last wall before a byte is told (V8): it is theirs and it is what they named.
 		 */
 		hf_assert(pgrow_int8(result, row, 1) == op->owner);
 		hf_assert(task_id_equal(&view.id, &op->id));
-		op->poll_done(op->ctx, HF_OK, &view, nullptr);
 		op->told = true;
+		op->asking = view.state == TASK_WAITING;
+		if (op->asking)
+			poll_asking(op);
+		else
+			op->poll_done(op->ctx, HF_OK, &view, nullptr);
 	}
 	for (size_t i = 0; i < count; i++) {
-		if (task_of(items[i])->told)
-			free(task_of(items[i]));
-		else
+		struct task_op *op = task_of(items[i]);
+		if (!op->told)
 			task_missing(items[i]);
+		else if (!op->asking)
+			free(op);
 	}
 }
 
@@ -526,6 +589,84 @@ void store_detach(struct store *store, const struct task_id *id, const struct uu
 	op->park = park;
 	op->detach_done = done;
 	store_add(store, BATCH_DETACH, &op->item);
+}
+
+/* --- answer ----------------------------------------------------------------------------------- */
+
+struct answer_op {
+	struct store *store;
+	void (*done)(void *ctx, enum hf_code code, int taken, const struct hf_err *err);
+	void *ctx;
+};
+
+static void on_answer(void *ctx, enum hf_code code, const PGresult *result,
+		      const struct hf_err *err)
+{
+	struct answer_op *op = ctx;
+	struct hf_err missing = {};
+	int taken = 0;
+	if (code == HF_OK && !pgrow_bool(result, 0, 0)) {
+		code = hf_fail(&missing, HF_MISSING, "no such task");
+		err = &missing;
+	} else if (code == HF_OK) {
+		taken = pgrow_int4(result, 0, 2);
+		if (pgrow_bool(result, 0, 1))
+			store_wake(op->store, WAKE_WORK);
+	}
+	op->done(op->ctx, code, taken, err);
+	free(op);
+}
+
+void store_answer(struct store *store, int64_t owner, const struct task_id *id,
+		  struct slice answers,
+		  void (*done)(void *ctx, enum hf_code code, int taken, const struct hf_err *err),
+		  void *ctx)
+{
+	struct answer_op *op = hf_alloc(sizeof *op);
+	*op = (struct answer_op){ store, done, ctx };
+	struct pgparams params = {};
+	pgparams_int4(&params, task_id_week(id));
+	pgparams_int8(&params, owner);
+	pgparams_bytea(&params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });
+	pgparams_text(&params, answers);
+	db_call(store->lanes[LANE_WRITE], "SELECT * FROM holdfast.answer($1, $2, $3, $4)", &params,
+		STORE_GIVE_UP_MS, on_answer, op);
+}
+
+/* --- intent window ---------------------------------------------------------------------------- */
+
+struct window_op {
+	void (*done)(void *ctx, enum hf_code code, struct slice effect_id,
+		     const struct hf_err *err);
+	void *ctx;
+};
+
+static void on_window(void *ctx, enum hf_code code, const PGresult *result,
+		      const struct hf_err *err)
+{
+	struct window_op *op = ctx;
+	op->done(op->ctx, code, code == HF_OK ? pgrow_slice(result, 0, 0) : (struct slice){}, err);
+	free(op);
+}
+
+void store_intent_window(struct store *store, const struct accept_call *call, struct slice fresh,
+			 int64_t window_ms,
+			 void (*done)(void *ctx, enum hf_code code, struct slice effect_id,
+				      const struct hf_err *err),
+			 void *ctx)
+{
+	unsigned char digest[EFFECT_DIGEST_BYTES];
+	/* Of a table of its own, where the fingerprint stands for the effect ID. */
+	effect_digest(call->owner, call->tool_name,
+		      (struct slice){ (const char *)call->fingerprint, FINGERPRINT_BYTES }, digest);
+	struct window_op *op = hf_alloc(sizeof *op);
+	*op = (struct window_op){ done, ctx };
+	struct pgparams params = {};
+	pgparams_bytea(&params, (struct slice){ (const char *)digest, sizeof digest });
+	pgparams_text(&params, fresh);
+	pgparams_int8(&params, window_ms);
+	db_call(store->lanes[LANE_WRITE], "SELECT holdfast.intent_window($1, $2, $3)", &params,
+		STORE_GIVE_UP_MS, on_window, op);
 }
 
 /* --- find ------------------------------------------------------------------------------------- */

@@ -61,6 +61,11 @@ struct phase_spec {
 	/* wait */
 	int64_t wait_ms;    /* from its first start; -1: there is `until` instead */
 	struct slice until; /* JSON template of an RFC 3339 time, or empty */
+	/* wait with "input": a JSON object key -> request template, else empty. `wait_ms` is then
+	 * how long an answer is waited for, 0: until the deadline. */
+	struct slice input;
+	bool input_go_on; /* what is not answered, or can't be asked, is null; else the phase fails
+			   */
 	/* http */
 	struct request_spec request;
 	char *key_header;          /* keyed http: the header that carries the derived key */
@@ -86,6 +91,11 @@ struct tool {
 	char *doc;        /* tool.json's text; slices below point into it */
 	char *name, *title, *description; /* title nullable */
 	enum effect_id_rule effect_id;
+	/* For clients that send no effect ID (R1.9). The member of _meta that is taken for one
+	 * where no carrier holds any, or nullptr; and for how long after a call without any an
+	 * equal one joins it, 0: never. */
+	char *effect_id_fallback;
+	int64_t intent_window_ms;
 	struct slice input_schema, output_schema, annotations; /* the last two may be empty */
 	struct schema *input;
 	int64_t deadline_ms, result_ttl_ms, tombstone_ttl_ms, poll_interval_ms;

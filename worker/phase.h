@@ -9,6 +9,7 @@
 #include "runtime/store.h"
 #include "runtime/template.h"
 #include "runtime/tool.h"
+#include "runtime/trace.h"
 
 struct ev_loop;
 struct run;
@@ -24,13 +25,15 @@ enum phase_outcome {
 	PHASE_FAILED,     /* cannot go on: failed */
 	PHASE_UNKNOWN,    /* may have happened, nobody can tell */
 	PHASE_UNVERIFIED, /* accepted downstream, not yet seen; look again after delay_ms */
-	PHASE_CANCELLED,  /* stopped because phase_kind.cancel was called; nothing is in flight */
-	PHASE_LOST,       /* the fence said no: forget the run */
+	PHASE_ASK, /* asks its caller: `state` is the questions (ask.h), delay_ms how long an answer
+		    * is waited for, 0: until the deadline */
+	PHASE_CANCELLED, /* stopped because phase_kind.cancel was called; nothing is in flight */
+	PHASE_LOST,      /* the fence said no: forget the run */
 };
 
 struct phase_result {
 	enum phase_outcome outcome;
-	struct slice state; /* DONE, COMMITTED: msgpack */
+	struct slice state; /* DONE, COMMITTED: msgpack; ASK: JSON text */
 	const char *text;   /* what happened, for a person; nullable where DONE */
 	const char *answer; /* short: "201 Created", "exit 0"; nullable */
 	int64_t delay_ms; /* RETRY: at least this (Retry-After), 0: backoff decides; AGAIN: this */
@@ -56,12 +59,17 @@ struct ev_loop *run_loop(const struct run *run);
 struct worker *run_worker(const struct run *run);
 const struct tool *run_tool(const struct run *run);
 const struct phase_spec *run_phase(const struct run *run);
+int run_phase_number(const struct run *run);
 const struct claimed_task *run_task(const struct run *run); /* steps: as of the claim */
 const char *run_task_id(const struct run *run);             /* text form */
 /* The tool's folder on this machine, with the files of this version. */
 const char *run_tool_folder(const struct run *run);
 /* The phase's own derived key (call 0), or that of a further call of it. 52 characters. */
 const char *run_key(const struct run *run);
+/* The trace context that the call came with, and the traceparent of this attempt's own span in it;
+ * "" where it came with none. */
+const struct trace *run_trace(const struct run *run);
+const char *run_traceparent(const struct run *run);
 enum hf_code run_derive(const struct run *run, uint32_t call, char *text, struct hf_err *err);
 /* Roots of templates; /task/attempt is this attempt. Valid while the phase runs. */
 const struct template_scope *run_scope(const struct run *run);

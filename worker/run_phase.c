@@ -34,6 +34,11 @@ const struct phase_spec *run_phase(const struct run *run)
 	return run->spec;
 }
 
+int run_phase_number(const struct run *run)
+{
+	return run->phase;
+}
+
 const struct claimed_task *run_task(const struct run *run)
 {
 	return &run->task;
@@ -47,6 +52,21 @@ const char *run_task_id(const struct run *run)
 const char *run_tool_folder(const struct run *run)
 {
 	return run->folder;
+}
+
+const struct trace *run_trace(const struct run *run)
+{
+	return &run->trace;
+}
+
+const char *run_traceparent(const struct run *run)
+{
+	return run->traceparent;
+}
+
+const char *run_trace_id(const struct run *run)
+{
+	return run->trace_id[0] ? run->trace_id : nullptr;
 }
 
 const char *run_key(const struct run *run)

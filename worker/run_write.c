@@ -75,6 +75,18 @@ static void send_finish(struct run *run)
 	store_finish(worker_store(run->worker), &outcome, on_written, run);
 }
 
+static void send_ask(struct run *run)
+{
+	struct ask_write ask = { .id = run->task.id,
+				 .token = run->task.token,
+				 .phase = run->phase,
+				 .questions = buf_slice(&run->result.state),
+				 .wait_ms = run->result.delay_ms,
+				 .maybe_sent = run->maybe_sent,
+				 .reason = buf_slice(&run->reason) };
+	store_ask(worker_store(run->worker), &ask, on_written, run);
+}
+
 void run_send_write(struct run *run)
 {
 	struct store *store = worker_store(run->worker);
@@ -87,6 +99,9 @@ void run_send_write(struct run *run)
 		store_step(store, &step, on_step_written, run);
 	} else if (run->state == RUN_FINISHING) {
 		send_finish(run);
+	} else if (run->how == RELEASE_ASK) {
+		hf_assert(run->state == RUN_RELEASING);
+		send_ask(run);
 	} else {
 		hf_assert(run->state == RUN_RELEASING);
 		struct release_write release = { .id = run->task.id,
@@ -116,7 +131,7 @@ void run_release(struct run *run, enum release how, int64_t delay_ms, bool maybe
 		run->delay_ms = 0;
 	/* What left earlier in this claim counts as well: the store does not know of it yet. */
 	run->maybe_sent = maybe_sent || run->sent_here;
-	if (how != RELEASE_UNKNOWN)
+	if (how != RELEASE_UNKNOWN && how != RELEASE_ASK)
 		run->due_ms = run->delay_ms;
 	run_send_write(run);
 }
@@ -156,8 +171,8 @@ void run_fail(struct run *run, const char *type, struct slice text, bool maybe_n
 	outcome_name(run, text, &whole);
 	outcome_message(run, buf_slice(&whole), maybe_now, &run->reason);
 	metric_add(METRIC_tasks_failed_total, type, 1);
-	log_warn("task failed", "task_id", run->id, "tool", run->tool->name, "type", type, "error",
-		 run->reason.data, nullptr);
+	log_warn("task failed", "task_id", run->id, "trace_id", run_trace_id(run), "tool",
+		 run->tool->name, "type", type, "error", run->reason.data, nullptr);
 	run_finish(run, TASK_FAILED, false);
 }
 
@@ -282,10 +297,12 @@ bool run_written(struct run *run)
 	} else {
 		count_written(run);
 		if (answer->fence == FENCE_LOST)
-			log_warn("fenced out", "task_id", run->id, nullptr);
+			log_warn("fenced out", "task_id", run->id, "trace_id", run_trace_id(run),
+				 nullptr);
 		else if (run->state == RUN_FINISHING)
-			log_info("task ended", "task_id", run->id, "tool", run->tool->name, "state",
-				 task_state_name(run->outcome), nullptr);
+			log_info("task ended", "task_id", run->id, "trace_id", run_trace_id(run),
+				 "tool", run->tool->name, "state", task_state_name(run->outcome),
+				 nullptr);
 		run_move(run, RUN_ENDED);
 	}
 	return true;

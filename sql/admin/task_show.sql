@@ -13,7 +13,7 @@ SELECT json_build_object(
     'deadline', to_char(t.deadline AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
     'retry_of', 'tsk_' || translate(encode(t.retry_of, 'base64'), '+/', '-_'),
     'successor', 'tsk_' || translate(encode(t.successor, 'base64'), '+/', '-_'),
-    'trace', t.trace,
+    'trace', nullif(split_part(t.trace, E'\n', 1), ''),
     'key_version', t.key_version,
     'arguments', t.arguments::json,
     'history', (
@@ -56,7 +56,27 @@ SELECT json_build_object(
                 'after_ms', round(extract(epoch FROM i.at - t.accepted) * 1000)::bigint,
                 'phase', n.names[i.phase])
             FROM holdfast.intent i
-            WHERE i.week = t.week AND i.task = t.task) h),
+            WHERE i.week = t.week AND i.task = t.task
+            UNION ALL
+            SELECT i.asked, 2, 0, json_build_object(
+                'what', 'asks',
+                'at', to_char(i.asked AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+                'after_ms', round(extract(epoch FROM i.asked - t.accepted) * 1000)::bigint,
+                'phase', n.names[i.phase],
+                'name', i.key,
+                'request', i.request::json)
+            FROM holdfast.inbox i
+            WHERE i.week = t.week AND i.task = t.task AND i.phase IS NOT NULL
+            UNION ALL
+            SELECT i.answered, 3, 0, json_build_object(
+                'what', CASE i.how WHEN 'answer' THEN 'is told' ELSE 'gets no answer' END,
+                'at', to_char(i.answered AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+                'after_ms', round(extract(epoch FROM i.answered - t.accepted) * 1000)::bigint,
+                'phase', n.names[i.phase],
+                'name', i.key,
+                'told', i.answer::json)
+            FROM holdfast.inbox i
+            WHERE i.week = t.week AND i.task = t.task AND i.how IS NOT NULL) h),
     'now', CASE WHEN w.task IS NOT NULL THEN json_build_object(
         'state', w.state,
         'phase', n.names[w.phase],
@@ -66,6 +86,9 @@ SELECT json_build_object(
         'message', w.message,
         'cancel', w.cancel,
         'worker', w.incarnation,
+        'asks', (SELECT json_agg(i.key ORDER BY i.asked, i.key) FROM holdfast.inbox i
+                 WHERE i.week = t.week AND i.task = t.task AND i.phase = w.phase
+                   AND i.how IS NULL),
         'due', to_char(w.due AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
         'due_in_ms', round(extract(epoch FROM w.due - clock_timestamp()) * 1000)::bigint) END,
     'to_come', CASE WHEN w.task IS NOT NULL THEN (

@@ -182,9 +182,11 @@ BEGIN
         SELECT coalesce(t.tried, max(s.at), t.accepted) INTO first FROM step s
         WHERE s.week = retry.week AND s.task = retry.task AND s.place = failed_at * 65536 - 1;
     END IF;
-    -- Its own checkpoints stay, but where somebody asks for a pure phase from its beginning.
+    -- Its own checkpoints and answers stay, but where somebody asks for a pure phase from its
+    -- beginning, and where the answer is all that it is.
     successor := retry_accept(t.week, t.task, new_week, t.deadline_ms, begins,
-        from_phase IS NULL OR effect_of IS DISTINCT FROM 'pure' OR begins < failed_at,
+        (from_phase IS NULL OR phase_effect(t.doc, begins) IS DISTINCT FROM 'pure')
+        AND t.doc::json -> 'phases' -> begins ->> 'kind' IS DISTINCT FROM 'wait',
         CASE WHEN 0 < ANY (keys) THEN keys END, first, o.at, random);
     UPDATE effect e SET task = successor WHERE e.digest = t.digest;
     PERFORM audit_put('retry', retry.task, by,
@@ -231,6 +233,14 @@ BEGIN
     SELECT new_week, retry_accept.successor, a.phase, a.name, a.media_type, a.sha256, a.content, a.at
     FROM artifact a
     WHERE a.week = retry_accept.week AND a.task = retry_accept.task AND a.phase < begins;
+    -- Of the phase at hand what was answered; what stood open, or was too late, is asked anew.
+    INSERT INTO inbox (week, task, key, phase, request, asked, until, how, answer, answered)
+    SELECT new_week, retry_accept.successor, i.key, i.phase, i.request, i.asked, i.until, i.how,
+           i.answer, i.answered
+    FROM inbox i
+    WHERE i.week = retry_accept.week AND i.task = retry_accept.task
+      AND (i.phase IS NULL OR i.phase < begins
+           OR (checkpoints AND i.phase = begins AND i.how = 'answer'));
     -- To a worker an intent is what says that an unsafe phase may have left.
     INSERT INTO intent (week, task, phase, token, name, at)
     SELECT new_week, retry_accept.successor, begins, gen_random_uuid(), 'before the retry', sent

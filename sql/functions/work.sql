@@ -55,9 +55,10 @@ $$;
 -- the tokens begin with its first half, so that the same call again, its COMMIT's answer lost, gets
 -- what it holds already and no claim is left behind that nobody knows of (rule 11, V9). A waiting
 -- commit: that a phase may have been sent is durable before anything is sent (rule 4). Lock first,
--- read steps after (rule 1). Among the steps, as kinds 'intent', 'inputs' and 'generation', are the
--- intents of the phase at hand, what the caller answered before its call was accepted, and the
--- generations of keys that are not 0. What is paused is not claimed.
+-- read steps after (rule 1). Among the steps, with kinds of their own, are the
+-- intents of the phase at hand ('intent'), what the caller answered before its call was accepted
+-- ('inputs'), what it can be asked ('asks'), what it was asked ('inbox'), and the generations of keys
+-- that are not 0 ('generation'). What is paused is not claimed.
 CREATE OR REPLACE FUNCTION claim(incarnation uuid, queues integer[], most integer, call uuid)
 RETURNS TABLE (task bytea, token uuid, tool integer, phase integer, attempt integer,
     crashes integer, cancel boolean, now_ms bigint, deadline_ms bigint, first_try_ms bigint,
@@ -79,10 +80,15 @@ DECLARE
     queue_number integer;
     one_week integer;
 BEGIN
-    FOREACH later IN ARRAY ARRAY['scheduled', 'unverified'] LOOP
-        UPDATE work w SET state = 'ready' WHERE w.ctid = ANY (ARRAY(
-            SELECT x.ctid FROM work x WHERE x.state = later AND x.due <= at
-            ORDER BY x.due LIMIT 64 FOR UPDATE SKIP LOCKED));
+    FOREACH later IN ARRAY ARRAY['scheduled', 'unverified', 'waiting'] LOOP
+        WITH due AS (
+            UPDATE work w SET state = 'ready' WHERE w.ctid = ANY (ARRAY(
+                SELECT x.ctid FROM work x WHERE x.state = later AND x.due <= at
+                ORDER BY x.due LIMIT 64 FOR UPDATE SKIP LOCKED)) RETURNING w.task
+        ) SELECT array_agg(d.task) INTO claimed FROM due d;
+        IF later = 'waiting' AND claimed IS NOT NULL THEN
+            PERFORM close_silent(claimed);
+        END IF;
     END LOOP;
     PERFORM 1 FROM worker w WHERE w.incarnation = claim.incarnation;
     IF NOT FOUND THEN
@@ -148,7 +154,14 @@ BEGIN
                                   UNION ALL
                                   SELECT (g.ord::integer - 1) * 65536, 'generation', g.n::text, NULL
                                   FROM unnest(t.generations) WITH ORDINALITY g (n, ord)
-                                  WHERE g.n > 0) x) s;
+                                  WHERE g.n > 0
+                                  UNION ALL
+                                  SELECT 0, 'asks', t.asks::text, NULL WHERE t.asks <> 0
+                                  UNION ALL
+                                  SELECT 0, 'inbox', i.key,
+                                         inbox_entry(i.phase, w.phase, i.how, i.request, i.answer)
+                                  FROM inbox i
+                                  WHERE i.week = one_week AND i.task = w.task) x) s;
     END LOOP;
 END $$;
 
@@ -236,7 +249,12 @@ BEGIN
         last_states, last_keys, last_answers, attempts, last_took_ms);
 
     INSERT INTO step (week, task, place, kind, name, result, error, message, attempt, token, hash, at)
-    SELECT finish.week, u.task, 2147483647, 'outcome', u.outcome, u.result, u.error, u.message,
+    SELECT finish.week, u.task, 2147483647, 'outcome', u.outcome, u.result, u.error,
+           -- What hung in the air when the undo steps began is still to be told at their end (V7).
+           u.message || coalesce(CASE WHEN u.outcome <> 'completed' THEN
+               (SELECT substring(e.text FROM '; [^;]+ may have taken effect$') FROM event e
+                WHERE e.week = finish.week AND e.task = u.task AND e.kind = 'undo'
+                ORDER BY e.place DESC LIMIT 1) END, ''),
            u.attempt, u.token,
            sha256(convert_to(coalesce(u.result, '') || coalesce(u.error, ''), 'UTF8')), now_()
     FROM unnest(tasks, tokens, outcomes, results, errors, messages, attempts) WITH ORDINALITY
@@ -382,7 +400,9 @@ BEGIN
                     AND s.place = sql_check.place;
 END $$;
 
--- The raising fence, last before COMMIT: a stale claim takes the tool's changes back with it.
+-- The raising fence, last before COMMIT: a stale claim takes the tool's changes back with it, and so
+-- does a recovery point that stands, though it be our own: a flight whose connection was lost may
+-- still arrive, when the phase has been run again under the same claim. Lock first, look after.
 CREATE OR REPLACE FUNCTION sql_fence(week integer, task bytea, token uuid, place integer,
     phase integer, name text, state bytea, attempt integer, took_ms bigint) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
@@ -390,6 +410,12 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp A
 DECLARE
     answer record;
 BEGIN
+    PERFORM 1 FROM work w WHERE w.task = sql_fence.task AND w.token = sql_fence.token
+    FOR NO KEY UPDATE;
+    IF EXISTS (SELECT FROM step s WHERE s.week = sql_fence.week AND s.task = sql_fence.task
+                                    AND s.place = sql_fence.place) THEN
+        RAISE EXCEPTION 'the recovery point stands already' USING ERRCODE = 'HF002';
+    END IF;
     SELECT * INTO answer FROM step(sql_fence.week, ARRAY[sql_fence.task], ARRAY[sql_fence.token],
         ARRAY['recovery_point'], ARRAY[sql_fence.place], ARRAY[sql_fence.phase],
         ARRAY[sql_fence.name], ARRAY[sql_fence.state], ARRAY[NULL::text], ARRAY[NULL::text],

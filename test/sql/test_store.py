@@ -972,6 +972,44 @@ class Bench:
         equal(self.a.poll(self.owner, task), "paused", "nor is it parked by a hang-up")
         self.a.rows("DELETE FROM work RETURNING 1")
 
+    def what_was_answered_is_kept_and_a_pause_outlives_a_question(self):
+        tool, incarnation = self.operated(("pure", "pure"))
+
+        def ask(claim, phase, key):
+            return self.a.one("SELECT ask(%s, %s, %s, %s, %s, NULL, false, 'asks')",
+                              week_of(claim[0]), claim[0], claim[1], phase,
+                              json.dumps([{"key": key, "request": {}}]))
+
+        def keys(task):
+            return self.a.rows("SELECT key, how FROM inbox WHERE task = %s ORDER BY key", task)
+
+        task = self.a.accept((self.owner, tool, self.fresh(), "{}"))[0][1]
+        for phase, key in ((0, "a"), (1, "b")):
+            claim = self.a.claim(incarnation, tool)[0][:2]
+            equal(ask(claim, phase, key), "waiting", "it waits")
+            self.a.rows("SELECT * FROM answer(%s, %s, %s, %s)", week_of(task), self.owner, task,
+                        json.dumps({key: 1}))
+            if phase == 0:
+                claim = self.a.claim(incarnation, tool)[0][:2]
+                self.a.step((*claim, 0))
+                self.a.release("back", claim)
+        self.a.fail(self.a.claim(incarnation, tool)[0][:2])
+        task = self.a.retry(task)[1]
+        equal(keys(task), [("a", "answer"), ("b", "answer")], "answers came along")
+        self.a.fail(self.a.claim(incarnation, tool)[0][:2])
+        task = self.a.retry(task, 1)[1]
+        equal(keys(task), [("a", "answer")], "a phase from its beginning asks again")
+        claim = self.a.claim(incarnation, tool)[0][:2]
+        self.a.act("pause", task)
+        ask(claim, 1, "b")
+        equal(self.a.rows("SELECT state, pause, park FROM work WHERE task = %s", task),
+              [("paused", "task", False)], "paused, with its question open")
+        self.a.rows("SELECT * FROM answer(%s, %s, %s, %s)", week_of(task), self.owner, task, '{"b":2}')
+        equal(self.a.poll(self.owner, task), "paused", "an answer does not resume it")
+        self.a.act("resume", task)
+        equal(self.a.claim(incarnation, tool)[0][0], task, "its operator does")
+        self.a.rows("DELETE FROM work RETURNING 1")
+
     def a_paused_tool_is_not_claimed_for(self):
         tool, incarnation = self.operated()
         other, _ = self.operated()
@@ -1107,7 +1145,16 @@ class Bench:
             "poll": lambda: self.a.poll(self.owner, task),
             "poll_task": lambda: self.a.rows("SELECT state FROM poll_task(%s, %s, %s)",
                                              week_of(ready), [self.owner], [ready]),
+            "artifact_of": lambda: self.a.rows("SELECT * FROM artifact_of(%s, %s, %s, 'report.pdf', 1)",
+                                               week_of(task), self.owner, task),
+            "shelf": lambda: self.a.rows("SELECT number FROM shelf(0)"),
             "beat_async": lambda: self.a.beat(incarnation),
+            "answer": lambda: self.a.rows("SELECT * FROM answer(%s, %s, %s, '{\"k\":1}')", week_of(task),
+                                          self.owner, task),
+            "ask": lambda: self.a.one("SELECT ask(%s, %s, %s, 0, '[]', NULL, false, '')",
+                                      week_of(task), task, new_incarnation()),
+            "poll_asking": lambda: self.a.rows("SELECT * FROM poll_asking(%s, %s, %s)", week_of(task),
+                                               self.owner, task),
             "finish": lambda: self.a.finish((task, token)),
             "gauges": lambda: self.a.rows("SELECT * FROM gauges()"),
             "count_work": lambda: self.a.rows("SELECT * FROM count_work(7, 1)"),
@@ -1127,7 +1174,7 @@ class Bench:
                 if not walked:
                     break
             equal(walked, {}, f"{name} walks nothing that grows")
-            if name in ("step", "poll", "poll_task", "release", "beat_async"):
+            if name in ("step", "poll", "poll_task", "release", "beat_async", "answer", "ask"):
                 equal(slow, [], f"{name} takes no lock outside the fast path")
         held.close()
 

@@ -69,6 +69,9 @@ def rung(what, answer, status, code=None, id_back=True):
         equal(answer.code, code, f"{what}: code")
         check(isinstance(answer.error, dict) and isinstance(answer.error.get("message"), str),
               f"{what}: an error has a message", repr(answer))
+        missing = (answer.data or {}).get("type") == "task_not_found"
+        equal((answer.data or {}).get("executed"), "maybe" if missing else "no",
+              f"{what}: executed")
         if id_back:
             equal(answer.id, 7, f"{what}: id comes back")
         else:
@@ -220,8 +223,8 @@ def header_rungs():
 
 
 def method_rungs():
-    for method in ("ping", "tasks/list", "tasks/result", "tools/none", "prompts/list", "x", "",
-                   "resources/read", "Tools/list", "logging/setLevel"):
+    for method in ("ping", "tasks/list", "tasks/result", "tools/none", "prompts/none", "x", "",
+                   "resources/subscribe", "resources/unsubscribe", "Tools/list", "logging/setLevel"):
         rung(f"method {method}", send(message(method), name="x"), 404, -32601)
     plain = rig.meta(declare=False)
     legacy = plain | {rig.META + "clientCapabilities": {"tasks": {}}}
