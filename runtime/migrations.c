@@ -35,6 +35,9 @@ EMBED(sql_0006_intent_window){
 EMBED(sql_0007_operate){
 #embed "sql/migrations/0007_operate.sql" suffix(, 0)
 };
+EMBED(sql_0008_claim_call){
+#embed "sql/migrations/0008_claim_call.sql" suffix(, 0)
+};
 EMBED(sql_base){
 #embed "sql/functions/base.sql" suffix(, 0)
 };
@@ -79,6 +82,7 @@ static const struct {
 	{ 5, "0005_pack", sql_0005_pack, "0.1.0" },
 	{ 6, "0006_intent_window", sql_0006_intent_window, "0.1.0" },
 	{ 7, "0007_operate", sql_0007_operate, "0.1.0" },
+	{ 8, "0008_claim_call", sql_0008_claim_call, "0.1.0" },
 };
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
@@ -151,12 +155,18 @@ enum hf_code weeks_ensure(PGconn *conn, int ahead, int *made, struct hf_err *err
 	    one_int(conn, "SELECT holdfast.week_of(holdfast.to_ms(holdfast.now_()))", &now, err));
 	*made = 0;
 	for (int week = now; week <= now + ahead; week++) {
-		char *sql = hf_format("SELECT count(*) FROM holdfast.week WHERE week = %d", week);
+		/* By the tables, not by the week's row: one that was made by a binary of an
+		 * older schema lacks those that are new since. */
+		char *sql = hf_format("SELECT count(*) FROM pg_class c JOIN pg_inherits i ON "
+				      "i.inhrelid = c.oid JOIN holdfast.week w ON w.week = %d "
+				      "WHERE c.relnamespace = 'holdfast'::regnamespace AND "
+				      "right(c.relname, length('_w' || w.week)) = '_w' || w.week",
+				      week);
 		int there = 0;
 		enum hf_code code = one_int(conn, sql, &there, err);
 		free(sql);
 		hf_try(code);
-		if (there)
+		if (there == (int)countof(partitioned))
 			continue;
 		hf_try(week_make(conn, week, err));
 		++*made;

@@ -73,6 +73,7 @@ struct sqlphase {
 	void *ctx;
 	int runs;
 	bool cancelled;
+	bool fate_open; /* a COMMIT left and its answer is not known */
 	/* what the flight said */
 	enum sqlphase_outcome outcome;
 	bool settled; /* outcome is decided: undo, then tell */
@@ -289,6 +290,7 @@ static void checked(struct sqlphase *phase, const PGresult *result)
 {
 	struct slice fence = pgrow_slice(result, 0, 0);
 	phase->wish = (enum wish)pgrow_int4(result, 0, 1);
+	phase->fate_open = false;
 	if (slice_is(fence, "lost"))
 		phase_settle(phase, SQLPHASE_LOST, "the claim is lost");
 	if (slice_is(fence, "done") || slice_is(fence, "adopted")) {
@@ -452,6 +454,7 @@ static void conn_lost(struct conn *conn, const char *why)
 {
 	metric_add(METRIC_store_losses_total, "sql", 1);
 	struct sqlphase *phase = conn->phase;
+	bool fencing = conn->state == CONN_FENCING;
 	bool settled =
 	    phase && phase->settled && !phase->again && !phase->drop && conn->state == CONN_UNDOING;
 	if (conn->pool->failures++ == 0)
@@ -465,10 +468,11 @@ static void conn_lost(struct conn *conn, const char *why)
 	if (!phase)
 		return;
 	phase->conn = nullptr;
+	phase->fate_open = phase->fate_open || fencing;
 	/* What was undone by the loss is settled; a lost COMMIT is asked for by running again. */
 	if (settled) {
 		phase_tell(phase);
-	} else if (phase->runs >= RUNS_MAX && !phase->cancelled) {
+	} else if (phase->runs >= RUNS_MAX && !phase->cancelled && !phase->fate_open) {
 		phase->settled = false;
 		phase_settle(phase, SQLPHASE_RETRY,
 			     "the connection to Postgres was lost again and again");
@@ -520,7 +524,8 @@ static void on_kick(struct ev_loop *, ev_check *watcher, int)
 	struct sqlphase_pool *pool = container_of(watcher, struct sqlphase_pool, kick);
 	struct sqlphase *kept = nullptr, **tail = &kept;
 	for (struct sqlphase *phase; (phase = queue_take(pool));) {
-		if (phase->cancelled) {
+		/* A COMMIT of unknown fate is asked for first, stopped or not. */
+		if (phase->cancelled && !phase->fate_open) {
 			phase_settle(phase, SQLPHASE_RETRY, "stopped");
 			phase_tell(phase);
 			continue;

@@ -43,6 +43,7 @@ struct store {
 	void *on_wake_ctx;
 	struct uuid beaten; /* the incarnation whose row the store has seen us make */
 	bool has_beaten;
+	uint64_t claims; /* calls so far: see claim() */
 	int64_t beat_ms; /* boot time of sending the last acknowledged beat; 0: none */
 };
 

@@ -246,6 +246,16 @@ static void on_claim(void *ctx, enum hf_code code, const PGresult *result, const
 	free(op);
 }
 
+/* A random half, and a number that rises with each call, big-endian. */
+static struct uuid claim_call(struct store *store)
+{
+	struct uuid call = uuid_new();
+	uint64_t number = ++store->claims;
+	for (size_t i = 0; i < 8; i++)
+		call.bytes[15 - i] = (unsigned char)(number >> (8 * i));
+	return call;
+}
+
 void store_claim(struct store *store, const struct uuid *incarnation, const int32_t *queues,
 		 size_t queues_count, int limit,
 		 void (*done)(void *ctx, enum hf_code code, const struct claimed_task *tasks,
@@ -260,7 +270,7 @@ void store_claim(struct store *store, const struct uuid *incarnation, const int3
 	for (size_t i = 0; i < queues_count; i++)
 		pgarray_int4(&params, queues[i]);
 	pgparams_int4(&params, limit);
-	struct uuid call = uuid_new();
+	struct uuid call = claim_call(store);
 	pgparams_uuid(&params, &call);
 	db_call(store->lanes[LANE_READ], "SELECT * FROM holdfast.claim($1, $2, $3, $4)", &params, 0,
 		on_claim, op);

@@ -20,7 +20,7 @@ enum effect_id_rule { EFFECT_ID_REQUIRED, EFFECT_ID_OPTIONAL, EFFECT_ID_NONE };
 /* What becomes of a task whose plain client hung up (design §2, Parking). */
 enum disconnect { DISCONNECT_PARK, DISCONNECT_CONTINUE };
 
-constexpr size_t TOOL_PHASES_MAX = 64;
+constexpr size_t TOOL_PHASES_MAX = 63;           /* their undo steps have the numbers from 64 on */
 constexpr size_t TOOL_FILE_BYTES_MAX = 64 << 20; /* of all files of a tool */
 
 /* One HTTP request template. JSON slices point into the tool's own copy of tool.json. `method` is

@@ -342,6 +342,7 @@ static void refuse(struct http_phase *phase, const char *text, bool maybe_execut
 	report(phase, &(struct phase_result){ .outcome = open ? PHASE_UNKNOWN : PHASE_FAILED,
 					      .text = text,
 					      .answer = text,
+					      .maybe_sent = maybe_executed,
 					      .maybe_executed = maybe_executed || earlier });
 }
 

@@ -61,6 +61,7 @@ struct program {
 	bool names_run; /* the tool's last frame said which run it is about */
 	bool cancelled, lost, overdue; /* wishes; overdue: the grace of a cancel is over */
 	bool timed_out, closed;
+	bool exited;             /* its end is its own */
 	bool storing, stored_ok; /* a call of run_checkpoint or run_artifact_put is out */
 	int64_t limit_ms;
 	int64_t wait_ms; /* for the answer to what it asked, 0: until the deadline */
@@ -128,6 +129,12 @@ static void stopped_outcome(struct program *program)
 		program->outcome = PHASE_LOST;
 	} else if (program->outcome == PHASE_CANCELLED && program->step == STEP_ENDING &&
 		   program->keyed && program->run_sent) {
+		program->outcome = PHASE_UNKNOWN;
+		buf_add_text(&program->text, "; its call may have been made");
+	} else if ((program->outcome == PHASE_TOOL_ERROR || program->outcome == PHASE_FAILED) &&
+		   program->step == STEP_ENDING && !program->exited && program->run_sent &&
+		   run_phase(program->run)->effect == EFFECT_UNSAFE) {
+		/* We ended it; it had not said how its work went. */
 		program->outcome = PHASE_UNKNOWN;
 		buf_add_text(&program->text, "; its call may have been made");
 	}
@@ -548,6 +555,7 @@ static enum next step_leaving(struct program *program)
 static void end_by_exit(struct program *program, int status)
 {
 	buf_add_text(&program->answer, host_exit_text(program->host));
+	program->exited = true;
 	if (WIFSIGNALED(status))
 		program_fail(program, PHASE_CRASHED, "was killed by %s",
 			     host_exit_text(program->host));

@@ -379,13 +379,19 @@ static void digest_crash(struct run *run)
 	}
 }
 
+/* A request of this phase may have left, in this attempt or an earlier one. */
+static bool has_traces(const struct run *run)
+{
+	return run->spec->effect != EFFECT_PURE && run->spec->effect != EFFECT_LOCAL &&
+	       run->sent_at != RUN_NEVER;
+}
+
 static void digest_stopped(struct run *run)
 {
 	/* A lookup that settled and was not interrupted has proved that nothing happened. */
 	bool absent = run->settling && run->spec->effect == EFFECT_LOOKUP && run->stop == STOP_NONE;
 	bool stops = is_stopped(run) || run->exhausted;
-	bool traces = run->spec->effect != EFFECT_PURE && run->spec->effect != EFFECT_LOCAL &&
-		      run->sent_at != RUN_NEVER;
+	bool traces = has_traces(run);
 	if (absent && stops)
 		run_end_by_wish(run, false);
 	else if (run->back && !run_is_cancelled(run))
@@ -475,6 +481,10 @@ static void digest_tool_error(struct run *run)
 	buf_clear(&run->stored_result);
 	buf_clear(&run->reason);
 	bool happened = run->result.maybe_sent || run_may_have_happened(run);
+	if (run_undoing(run)) { /* what a cancel asked for was not done: no result of the tool */
+		run_fail(run, "phase_failed", buf_slice(&run->result.text), happened);
+		return;
+	}
 	outcome_tool_error(run, buf_slice(&run->result.text), happened, &run->stored_result);
 	outcome_message(run, slice_of("the tool reported an error"), happened, &run->reason);
 	run_finish(run, TASK_COMPLETED, false);
@@ -523,7 +533,9 @@ static void digest(struct run *run)
 	struct kept_result *result = &run->result;
 	if (run->broken.len > 0 && run->lost != LOSS_CLAIM) {
 		/* The phase was stopped by run_break, whose word is the true one. */
-		result->outcome = run->broken_outcome;
+		bool open = run->spec->effect == EFFECT_UNSAFE && result->maybe_sent &&
+			    run->accepted_at == RUN_NEVER;
+		result->outcome = open ? PHASE_UNKNOWN : run->broken_outcome;
 		buf_clear(&result->text);
 		buf_add_slice(&result->text, buf_slice(&run->broken));
 	}
@@ -567,7 +579,8 @@ static void digest(struct run *run)
 		digest_tool_error(run);
 		break;
 	case PHASE_FAILED:
-		run_fail(run, "phase_failed", buf_slice(&result->text), result->maybe_executed);
+		run_fail(run, "phase_failed", buf_slice(&result->text),
+			 result->maybe_executed || has_traces(run));
 		break;
 	case PHASE_UNKNOWN:
 		digest_unknown(run);

@@ -15,10 +15,10 @@ constexpr size_t RUN_CLAIM_BYTES_MAX = 1
 				       << 30; /* of the claim's copy; the store's bound is lower */
 constexpr size_t RUN_STATE_JSON_BYTES_MAX = 64 << 20; /* one state as JSON text */
 constexpr size_t RUN_RESULT_BYTES_MAX = 1 << 20;      /* of the stored result */
-constexpr size_t RUN_NAME_LEN_MAX = 200;              /* of a checkpoint or artifact */
+constexpr size_t RUN_NAME_LEN_MAX = 255;              /* of a checkpoint or artifact */
 constexpr int64_t RUN_NEVER = INT64_MIN;
-static_assert(UNDO_PHASE_FIRST == TOOL_PHASES_MAX);
-static_assert(UNDO_PHASE_END == 2 * TOOL_PHASES_MAX);
+static_assert(UNDO_PHASE_FIRST == TOOL_PHASES_MAX + 1);
+static_assert(UNDO_PHASE_END == 2 * UNDO_PHASE_FIRST);
 
 enum run_state {
 	RUN_DECIDING,
@@ -81,7 +81,7 @@ struct run {
 	struct buf args;                 /* with the effect ID in it */
 	int64_t claimed_at, deadline_at;
 	struct known_state *states; /* one a phase, none an undo step */
-	bool undone[TOOL_PHASES_MAX];
+	bool undone[UNDO_PHASE_FIRST];
 	int64_t accepted_at; /* the request of the running phase, not its effect; or RUN_NEVER */
 	struct checkpoint *checkpoints;
 	int points[UNDO_PHASE_END];            /* highest checkpoint number given out, by phase */

@@ -366,14 +366,16 @@ DECLARE
 BEGIN
     FOR u IN SELECT * FROM unnest(tasks, apis, numbers, parks)
                  WITH ORDINALITY c (task, api, number, park, ord) ORDER BY c.task LOOP
-        SELECT x.ctid AS tid, x.week, x.task, x.phase, x.attempt, x.state INTO w FROM work x
+        SELECT x.ctid AS tid, x.week, x.task, x.phase, x.attempt, x.state, x.cancel
+        INTO w FROM work x
         WHERE x.task = u.task AND x.attached = u.api AND x.attached_no = u.number AND NOT x.held
         FOR UPDATE;
         ord := u.ord;
         ours := FOUND;
         phase := coalesce(w.phase, 0) + 1;
         running := ours AND u.park AND w.state = 'running';
-        stops := ours AND u.park AND w.state IN ('ready', 'scheduled', 'waiting');
+        stops := ours AND u.park AND NOT w.cancel
+                 AND w.state IN ('ready', 'scheduled', 'waiting', 'unverified');
         IF ours THEN
             UPDATE work x SET attached = NULL, attached_no = NULL,
                 park = running OR (x.park AND x.pause IS NOT NULL),

@@ -70,7 +70,7 @@ BEGIN
     WHERE i.week = ask.week AND i.task = ask.task AND i.phase = ask.phase AND i.how IS NULL;
 
     IF NOT maybe_sent THEN
-        PERFORM intents_drop(ARRAY[ask.task], ARRAY[ask.token], ARRAY[1]);
+        PERFORM intents_drop(ARRAY[ask.task], ARRAY[ask.token], ARRAY[1], ARRAY[ask.phase]);
     END IF;
     UPDATE work w SET token = NULL, incarnation = NULL, progress = NULL, updated = at,
         message = CASE WHEN becomes_paused(w.cancel, w.park, w.pause, w.phase, 'ask') THEN NULL

@@ -23,7 +23,11 @@ LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 BEGIN
     DELETE FROM worker w WHERE w.incarnation = declare_dead.incarnation
                            AND w.beat = declare_dead.beat;
-    RETURN FOUND;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    DELETE FROM claim_call c WHERE c.incarnation = declare_dead.incarnation;
+    RETURN true;
 END $$;
 
 -- Frees claims of incarnations that are no more. A crash is not a business attempt (R2.6); a worker
@@ -57,7 +61,8 @@ BEGIN
     RETURN n;
 END $$;
 
--- Tasks past their deadline that nobody runs. `unknown` stays unknown (V7), and what may have been
+-- Tasks past their deadline that nobody runs; a cancelled one has a worker's undo steps before it.
+-- `unknown` stays unknown (V7), and what may have been
 -- sent becomes due at once, for a worker to settle and then to end.
 CREATE OR REPLACE FUNCTION expire_deadlines(most integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
@@ -69,11 +74,12 @@ BEGIN
     FOR w IN WITH late AS MATERIALIZED (
                  SELECT x.task FROM work x
                  WHERE x.deadline < now_() AND x.state NOT IN ('running', 'unknown')
-                   AND x.phase < 64 AND (x.sent IS NULL OR x.state <> 'ready') LIMIT most)
+                   AND NOT x.cancel AND (x.sent IS NULL OR x.state <> 'ready') LIMIT most)
              SELECT l.* FROM (SELECT * FROM late ORDER BY task) d
              CROSS JOIN LATERAL (
                  SELECT x.ctid AS tid, x.task, x.week, x.phase, x.attempt, x.crashes, x.sent
                  FROM work x WHERE x.task = d.task AND x.state NOT IN ('running', 'unknown')
+                              AND NOT x.cancel AND x.deadline < now_()
                  OFFSET 0 FOR UPDATE SKIP LOCKED) l LOOP
         n := n + 1;
         IF w.sent IS NOT NULL THEN

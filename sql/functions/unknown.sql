@@ -23,7 +23,8 @@ END $$;
 
 -- Intents of these claims, by ordinal, whose request provably never left. The caller holds the work
 -- rows.
-CREATE OR REPLACE FUNCTION intents_drop(tasks bytea[], tokens uuid[], ords integer[]) RETURNS void
+CREATE OR REPLACE FUNCTION intents_drop(tasks bytea[], tokens uuid[], ords integer[],
+                                        phases integer[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
@@ -31,8 +32,9 @@ DECLARE
     one_week integer;
 BEGIN
     FOR one_week IN SELECT DISTINCT week_of_task(tasks[o]) FROM unnest(ords) o LOOP
-        DELETE FROM intent i USING unnest(ords) o
-        WHERE i.week = one_week AND i.task = tasks[o] AND i.token = tokens[o];
+        DELETE FROM intent i USING unnest(ords, phases) o (ord, phase)
+        WHERE i.week = one_week AND i.task = tasks[o.ord] AND i.phase = o.phase
+          AND i.token = tokens[o.ord];
     END LOOP;
 END $$;
 
@@ -107,7 +109,8 @@ BEGIN
     DELETE FROM step s WHERE s.week = settle.week AND s.task = settle.task
                          AND s.place = w.phase * 65536 + 65533 AND verdict = 'absent';
     UPDATE work x SET state = 'ready', due = now_(), message = NULL, progress = NULL,
-        phase = w.phase + CASE verdict WHEN 'done' THEN 1 ELSE 0 END,
+        phase = CASE WHEN verdict <> 'done' THEN w.phase WHEN w.phase < 64 THEN w.phase + 1
+                     ELSE next_undo(settle.week, settle.task, w.queue, w.phase) END,
         attempt = 0, first_try = NULL, sent = NULL, updated = now_()
     WHERE x.task = settle.task;
     RETURN 'settled';

@@ -48,12 +48,15 @@ END $$;
 -- An incarnation goes, once it holds nothing.
 CREATE OR REPLACE FUNCTION leave(incarnation uuid) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+    DELETE FROM claim_call c WHERE c.incarnation = leave.incarnation;
     DELETE FROM worker w WHERE w.incarnation = leave.incarnation
 $$;
 
--- Up to `most` due tasks of these queues, in their order. `call` is random and new for each claim:
--- the tokens begin with its first half, so that the same call again, its COMMIT's answer lost, gets
--- what it holds already and no claim is left behind that nobody knows of (rule 11, V9). A waiting
+-- Up to `most` due tasks of these queues, in their order. `call` is new for each claim: a random half
+-- and a number that rises. The tokens begin with its first half, so that the same call again, its
+-- COMMIT's answer lost, gets what it holds already. No claim is left behind that nobody knows of (rule
+-- 11, V9): a call whose number was seen takes nothing new, as when a flight that was given up for lost
+-- arrives behind the one that was sent in its place. (A negative number is of the release before.) A waiting
 -- commit: that a phase may have been sent is durable before anything is sent (rule 4). Lock first,
 -- read steps after (rule 1). Among the steps, with kinds of their own, are the
 -- intents of the phase at hand ('intent'), what the caller answered before its call was accepted
@@ -71,6 +74,8 @@ SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
     at timestamptz := now_();
     mark bytea := substring(uuid_send(claim.call) FROM 1 FOR 8);
+    number bigint := ('x' || encode(substring(uuid_send(claim.call) FROM 9), 'hex'))::bit(64)::bigint;
+    seen boolean := false;
     picked tid[] := '{}';
     due_tids tid[];
     kept tid[];
@@ -94,6 +99,12 @@ BEGIN
     IF NOT FOUND THEN
         RETURN; -- declared dead: nothing is given to it
     END IF;
+    IF number >= 0 THEN
+        INSERT INTO claim_call AS c (incarnation, number) VALUES (claim.incarnation, number)
+        ON CONFLICT ON CONSTRAINT claim_call_pkey DO UPDATE SET number = excluded.number
+            WHERE c.number < excluded.number;
+        seen := NOT FOUND;
+    END IF;
     UPDATE worker w SET serves = queues
     WHERE w.incarnation = claim.incarnation AND w.serves IS DISTINCT FROM queues;
     pauses := EXISTS (SELECT FROM pause p);
@@ -105,6 +116,7 @@ BEGIN
     WHERE w.incarnation = claim.incarnation AND substring(uuid_send(w.token) FROM 1 FOR 8) = mark;
 
     FOREACH queue_number IN ARRAY queues LOOP
+        EXIT WHEN seen;
         -- Again only where some were of a paused tenant and went out of the way.
         FOR round IN 1..8 LOOP
             EXIT WHEN claimed IS NOT NULL OR cardinality(picked) >= most;
@@ -165,6 +177,22 @@ BEGIN
     END LOOP;
 END $$;
 
+-- The undo step that follows `after` (63: the first), as a phase: undoing phase p is phase 127 - p. 128
+-- where nothing is left to undo.
+CREATE OR REPLACE FUNCTION next_undo(week integer, task bytea, queue integer, after integer)
+RETURNS integer
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN (SELECT coalesce(127 - max(u.phase), 128)
+            FROM tool v CROSS JOIN unnest(v.undos) u (phase)
+            WHERE v.tool = next_undo.queue AND 127 - u.phase > next_undo.after
+              AND EXISTS (SELECT FROM step s
+                          WHERE s.week = next_undo.week AND s.task = next_undo.task
+                            AND s.place = u.phase * 65536 + 65535));
+END $$;
+
 -- Recovery points and checkpoints of one week, each task once in a batch. A recovery point moves
 -- the task on and says in the same commit that the next phase may have been sent (rule 4).
 -- Twice: a step of ours that stands is 'held'. 'adopted': another claim defined the place first,
@@ -186,7 +214,9 @@ BEGIN
     PERFORM write_steps(step.week, locked, tasks, tokens, kinds, places, names, states,
                         derived_keys, answers, attempts, took_ms);
 
-    UPDATE work w SET phase = w.phase + 1, attempt = 1, first_try = at, sent = NULL,
+    UPDATE work w SET attempt = 1,
+           phase = CASE WHEN w.phase < 64 THEN w.phase + 1
+                        ELSE next_undo(w.week, w.task, w.queue, w.phase) END, first_try = at, sent = NULL,
            progress = NULL, message = NULL, updated = at
     FROM unnest(locked, tids) l (ord, tid)
     WHERE w.ctid = l.tid AND kinds[l.ord] = 'recovery_point' AND w.phase = phases[l.ord];
@@ -295,8 +325,10 @@ BEGIN
     JOIN work w ON w.ctid = l.tid
     WHERE u.how IN ('retry', 'crash', 'unknown', 'undo');
 
-    PERFORM intents_drop(tasks, tokens,
-        (SELECT array_agg(h) FROM unnest(locked) h WHERE NOT maybe_sents[h]));
+    PERFORM intents_drop(tasks, tokens, never.ords, never.phases)
+    FROM (SELECT array_agg(l.ord) AS ords, array_agg(w.phase) AS phases
+          FROM unnest(locked, tids) l (ord, tid) JOIN work w ON w.ctid = l.tid
+          WHERE NOT maybe_sents[l.ord] AND hows[l.ord] <> 'unknown') never;
 
     UPDATE work w SET token = NULL, incarnation = NULL, progress = NULL, updated = at,
            message = CASE WHEN becomes_paused(w.cancel, w.park, w.pause, w.phase, u.how) THEN NULL
@@ -312,10 +344,12 @@ BEGIN
            due = CASE WHEN w.phase >= 64 THEN at + ms(u.delay_ms) WHEN w.cancel THEN at
                       WHEN w.park THEN at + park_ttl(w.queue) ELSE at + ms(u.delay_ms) END,
            park = false,
-           phase = CASE u.how WHEN 'undo' THEN 64 ELSE w.phase END,
+           phase = CASE u.how WHEN 'undo' THEN next_undo(w.week, w.task, w.queue, 63)
+                              ELSE w.phase END,
            attempt = CASE WHEN u.how IN ('retry', 'unknown') THEN w.attempt WHEN u.how = 'undo' THEN 0
                           ELSE w.attempt - 1 END,
-           crashes = w.crashes + CASE u.how WHEN 'crash' THEN 1 ELSE 0 END,
+           -- Crashes on the way there do not count against the way back.
+           crashes = CASE u.how WHEN 'crash' THEN w.crashes + 1 WHEN 'undo' THEN 0 ELSE w.crashes END,
            sent = CASE WHEN u.how = 'undo' THEN NULL WHEN u.maybe_sent THEN at ELSE w.sent END,
            -- A first attempt that was handed back unsent leaves the next one provably the first.
            first_try = CASE WHEN u.how = 'undo' THEN NULL

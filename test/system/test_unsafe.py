@@ -78,6 +78,9 @@ TOOLS = [
              "method": "POST", "url": "{/conf/ledger}/ledger",
              "json": {"effect_id": REF, "what": "no flight", "was": {"$from": "/state/flight/key"}}}}},
         program("pack", effect="pure")], SQL),
+    tool("rash", [{"name": "only", **KEYED, "request": post("only"),
+                   "undo": {**HTTP, "request": send()}},
+                  program("pack", effect="pure")]),
     tool("late", [{"name": "only", **KEYED, "request": post("only"),
                    "undo": {**KEYED, "request": post("no only")}}]),
     tool("order", [{"name": "order", **HTTP, "effect": "unsafe", "request": send(),
@@ -337,6 +340,23 @@ def undo_refused():
     equal(posted(effect_id)[0], ["hotel", "flight"], "none was undone behind it")
 
 
+def unsafe_undo():
+    for verdict in (None, "done", "absent"):
+        effect_id, task = begin("rash", {"pack": [{"gate": "in"}]})
+        stack.at_gate(effect_id, "in")
+        stack.steer(**calm | {"lose_answers": 1 if verdict else 0})
+        client.cancel(task)
+        if verdict:
+            is_unknown(task, "an undo step without an answer")
+            equal(intents(task), 1, "behind an intent of its own")
+            settle(task, verdict)
+        ended = client.wait(task).result
+        equal((ended["status"], sent(effect_id)), ("cancelled", 2 if verdict == "absent" else 1),
+              f"an unsafe undo step, {verdict}")
+        check("undone: only" in ended.get("statusMessage", ""), "it says so", ended)
+        counts["undone"] += 1
+
+
 def last_phase_is_undone():
     stack.steer(**calm | {"delay_after_ms": 600})
     effect_id, task = begin("late")
@@ -418,9 +438,10 @@ undo_survives("answers of undo steps lost", lost_answers)
 undo_survives("workers killed while undoing", killed)
 cancelled_between_attempts()
 undo_refused()
+unsafe_undo()
 last_phase_is_undone()
 seen_later()
 unverified_survives_a_kill()
 never_seen()
 cancelled_unverified()
-rig.finish("unsafe", counts, {"unsafe": 15, "unknown": 11, "undone": 6, "unverified": 7, "kills": 13})
+rig.finish("unsafe", counts, {"unsafe": 15, "unknown": 11, "undone": 9, "unverified": 7, "kills": 13})
