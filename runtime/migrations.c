@@ -35,8 +35,8 @@ EMBED(sql_0006_intent_window){
 EMBED(sql_0007_operate){
 #embed "sql/migrations/0007_operate.sql" suffix(, 0)
 };
-EMBED(sql_0008_claim_call){
-#embed "sql/migrations/0008_claim_call.sql" suffix(, 0)
+EMBED(sql_0009_claim_call){
+#embed "sql/migrations/0009_claim_call.sql" suffix(, 0)
 };
 EMBED(sql_base){
 #embed "sql/functions/base.sql" suffix(, 0)
@@ -82,7 +82,7 @@ static const struct {
 	{ 5, "0005_pack", sql_0005_pack, "0.1.0" },
 	{ 6, "0006_intent_window", sql_0006_intent_window, "0.1.0" },
 	{ 7, "0007_operate", sql_0007_operate, "0.1.0" },
-	{ 8, "0008_claim_call", sql_0008_claim_call, "0.1.0" },
+	{ 9, "0009_claim_call", sql_0009_claim_call, "0.1.0" },
 };
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
