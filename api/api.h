@@ -12,6 +12,7 @@ struct call;
 struct catalog;
 struct companions;
 struct config;
+struct keyring;
 struct listener;
 struct monitor;
 struct plains;
@@ -31,7 +32,8 @@ struct api {
 	struct plains *plains;
 	struct companions *companions;
 	struct ev_loop *loop;
-	int key_version; /* for new tasks */
+	struct keyring *keyring; /* signs what clients carry (request_state.h) */
+	int key_version;         /* for new tasks */
 	bool draining;
 	bool closing; /* the store is being closed: nothing new is asked of it */
 	/* private */

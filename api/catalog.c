@@ -128,20 +128,22 @@ struct slice catalog_tools_json(const struct catalog *catalog)
 
 int64_t catalog_result_ttl_ms(const struct catalog *catalog)
 {
-	int64_t least = catalog->count ? INT64_MAX : RESULT_TTL_MS;
+	int64_t least = INT64_MAX;
 	for (size_t i = 0; i < catalog->count; i++)
-		if (catalog->entries[i].tool->result_ttl_ms < least)
+		if (catalog->entries[i].tool->effect_id != EFFECT_ID_NONE &&
+		    catalog->entries[i].tool->result_ttl_ms < least)
 			least = catalog->entries[i].tool->result_ttl_ms;
-	return least;
+	return least < INT64_MAX ? least : RESULT_TTL_MS;
 }
 
 int64_t catalog_tombstone_ttl_ms(const struct catalog *catalog)
 {
-	int64_t least = catalog->count ? INT64_MAX : TOMBSTONE_TTL_MS;
+	int64_t least = INT64_MAX;
 	for (size_t i = 0; i < catalog->count; i++)
-		if (catalog->entries[i].tool->tombstone_ttl_ms < least)
+		if (catalog->entries[i].tool->effect_id != EFFECT_ID_NONE &&
+		    catalog->entries[i].tool->tombstone_ttl_ms < least)
 			least = catalog->entries[i].tool->tombstone_ttl_ms;
-	return least;
+	return least < INT64_MAX ? least : TOMBSTONE_TTL_MS;
 }
 
 /* "7 days", "36 hours", "90 seconds": in the largest unit that is exact. */
@@ -170,6 +172,10 @@ static void add_description(const struct tool *tool, struct buf *out)
 {
 	hf_cleanup(buf) struct buf text = {};
 	buf_add_text(&text, tool->description);
+	if (tool->effect_id == EFFECT_ID_NONE) {
+		json_string_encode(buf_slice(&text), out);
+		return;
+	}
 	buf_add_text(&text,
 		     "\n\nRepeats: use a new effect_id (a UUID, say) for each new piece of "
 		     "work. To repeat a call, after a lost answer for example, send the same "

@@ -6,6 +6,7 @@
 #include "api/sse.h"
 #include "runtime/arena.h"
 #include "runtime/base.h"
+#include "runtime/json.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
 #include "runtime/store.h"
@@ -48,6 +49,17 @@ void request_stream(struct request *request)
 	hf_assert(!request->streaming);
 	request->streaming = true;
 	sse_open(request->call);
+}
+
+struct slice request_progress_token(const struct request *request)
+{
+	struct slice token;
+	int64_t number;
+	if (!json_member(request->top.meta, "progressToken", &token))
+		return (struct slice){};
+	bool fits = json_type_of(token) == JSON_STRING ||
+		    (json_type_of(token) == JSON_NUMBER && json_integer(token, &number));
+	return fits ? token : (struct slice){};
 }
 
 void request_notify(struct request *request, struct slice message)

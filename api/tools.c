@@ -4,7 +4,10 @@
  * task, the same for each repeat; to any other plain.c gives the result.
  *
  *   named ─► tool known ─► effect ID read ─► arguments checked ─► owner known* ─► accepted*
- *              └─ look again* ─┘                                * waits for the store */
+ *              └─ look again* ─┘                                    └─ known effect?* ─► asked
+ *                                                                 * waits for the store
+ *
+ * A tool that asks first (rounds.h) asks nobody whose effect is known: a repeat is a repeat. */
 #include "api/tools.h"
 
 #include "api/answer.h"
@@ -14,7 +17,9 @@
 #include "api/headers.h"
 #include "api/mcp.h"
 #include "api/plain.h"
+#include "api/plain_tool.h"
 #include "api/result.h"
+#include "api/rounds.h"
 #include "runtime/base.h"
 #include "runtime/json.h"
 #include "runtime/key.h"
@@ -177,6 +182,67 @@ static void accept(struct request *request)
 	store_accept(request->api->store, &accepting->call, on_accepted, request);
 }
 
+/* --- tools/call: what is asked first ---------------------------------------------------------- */
+
+/* A call without effect ID takes its own from its rounds, so that their last, sent twice, is one
+ * task. */
+static void ask_first(struct request *request)
+{
+	struct accepting *accepting = request->detail;
+	struct rounds_answers answers;
+	const struct rounds rounds = {
+		.ask = accepting->ask,
+		.go_on = accepting->ask_go_on,
+		.name = accepting->call.tool_name,
+		.arguments = accepting->call.arguments,
+		.effect_id = accepting->minted ? (struct slice){} : accepting->effect_id.text,
+	};
+	if (!rounds_climb(request, &rounds, &answers))
+		return;
+	accepting->call.inputs = answers.inputs;
+	if (accepting->minted) {
+		char text[UUID_TEXT_LEN + 1];
+		accepting->effect_id.text =
+		    slice_of(arena_strdup(request->call->arena, uuid_format(&answers.nonce, text)));
+		accepting->call.effect_id = accepting->effect_id.text;
+	}
+	accept(request);
+}
+
+static void on_kept(void *ctx, enum hf_code code, const struct task_view *,
+		    const struct hf_err *err)
+{
+	struct request *request = ctx;
+	if (code == HF_OK)
+		accept(request);
+	else if (code == HF_MISSING) /* a tombstone, perhaps an old one: it may be accepted anew */
+		ask_first(request);
+	else
+		request_unavailable(request, code, err, "no");
+}
+
+static void on_known(void *ctx, enum hf_code code, const struct task_id *id,
+		     const struct hf_err *err)
+{
+	struct request *request = ctx;
+	if (code == HF_OK)
+		store_poll(request->api->store, request->principal->owner, id, on_kept, request);
+	else if (code == HF_MISSING)
+		ask_first(request);
+	else
+		request_unavailable(request, code, err, "no");
+}
+
+static void ask_unless_known(struct request *request)
+{
+	struct accepting *accepting = request->detail;
+	if (accepting->minted || rounds_began(request))
+		ask_first(request);
+	else
+		store_find(request->api->store, request->principal->owner,
+			   accepting->call.tool_name, accepting->effect_id.text, on_known, request);
+}
+
 /* --- tools/call: checks ----------------------------------------------------------------------- */
 
 static void refuse_nul(struct request *request)
@@ -207,8 +273,9 @@ static bool check_arguments(struct request *request, const struct catalog_entry 
 
 /* False: the request was ended. */
 static bool choose_effect_id(struct request *request, const struct tool *tool,
-			     struct slice arguments, struct effect_id *out)
+			     struct slice arguments, struct accepting *accepting)
 {
+	struct effect_id *out = &accepting->effect_id;
 	struct arena *arena = request->call->arena;
 	switch (effect_id_read(request->call, request->rpc.params, arguments, arena, out)) {
 	case EFFECT_FOUND:
@@ -230,6 +297,7 @@ static bool choose_effect_id(struct request *request, const struct tool *tool,
 	effect_id_mint(minted);
 	out->text = (struct slice){ arena_strdup(arena, minted), EFFECT_ID_MINTED_LEN };
 	out->carrier = EFFECT_CARRIER_ARGUMENT; /* what there is to say, a model should see */
+	accepting->minted = true;
 	return true;
 }
 
@@ -249,10 +317,14 @@ static struct slice trace_of(const struct request *request)
 static void prepare(struct request *request, const struct catalog_entry *entry,
 		    struct slice arguments)
 {
+	if (entry->tool->effect_id == EFFECT_ID_NONE) {
+		plain_tool_call(request, entry->tool, arguments);
+		return;
+	}
 	struct arena *arena = request->call->arena;
 	const struct tool *tool = entry->tool;
 	struct accepting *accepting = arena_alloc(arena, sizeof *accepting);
-	if (!choose_effect_id(request, tool, arguments, &accepting->effect_id))
+	if (!choose_effect_id(request, tool, arguments, accepting))
 		return;
 	if (request->rpc.holds_nul) {
 		refuse_nul(request);
@@ -277,13 +349,17 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 	json_canonical(arguments, "effect_id", &canonical);
 	fingerprint(buf_slice(&canonical), accepting->call.fingerprint);
 
+	accepting->ask = slice_of(arena_copy(arena, tool->ask));
+	accepting->ask_go_on = tool->ask_go_on;
 	request->detail = accepting;
-	request_with_owner(request, accept);
+	request_with_owner(request, tool->ask.len ? ask_unless_known : accept);
 }
 
 static void call_tool(struct request *request, const struct catalog_entry *entry,
 		      struct slice arguments)
 {
+	if (!rounds_requires(request, entry->tool->requires))
+		return;
 	const char *fault = entry->has_param_headers
 				? header_params_fault(request->call, entry->tool->input_schema,
 						      arguments, request->call->arena)

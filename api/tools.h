@@ -12,4 +12,7 @@ struct accepting {
 	int64_t poll_interval_ms;
 	int64_t answer_window_ms;
 	enum disconnect on_disconnect;
+	struct slice ask; /* what is asked before it is accepted, or empty */
+	bool ask_go_on;
+	bool minted; /* the caller gave no effect ID */
 };

@@ -227,7 +227,7 @@ static void send_run(struct program *program)
 	const struct claimed_task *task = run_task(run);
 	struct buf *out = &program->out;
 	size_t start = frame_begin(out);
-	frame_map(out, 11);
+	frame_map(out, 12);
 	member_text(out, "t", slice_of("run"));
 	member_int(out, "run", host_run(program->host));
 	member_text(out, "task", slice_of(run_task_id(run)));
@@ -238,6 +238,7 @@ static void send_run(struct program *program)
 	member_text(out, "key", slice_of(run_key(run)));
 	member_int(out, "deadline_ms", program->limit_ms);
 	member_json(out, "args", task->arguments);
+	member_json(out, "input", task->inputs);
 	member_json(out, "state", run_states_json(run));
 	if (!frame_end(out, start)) {
 		program_end(program, PHASE_FAILED,
@@ -496,7 +497,7 @@ static char **plain_run_vars(const struct program *program)
 	struct run *run = program->run;
 	const struct claimed_task *task = run_task(run);
 	int64_t left_ms = run_time_left_ms(run);
-	char **vars = hf_alloc(9 * sizeof *vars), **next = vars;
+	char **vars = hf_alloc(10 * sizeof *vars), **next = vars;
 	*next++ = hf_format("HOLDFAST_TASK=%s", run_task_id(run));
 	*next++ = hf_format("HOLDFAST_TOOL=%s", run_tool(run)->name);
 	*next++ = hf_format("HOLDFAST_PHASE=%s", program_name(program));
@@ -504,6 +505,9 @@ static char **plain_run_vars(const struct program *program)
 	*next++ = hf_format("HOLDFAST_EFFECT_ID=%.*s", (int)task->effect_id.len,
 			    task->effect_id.data ? task->effect_id.data : "");
 	*next++ = hf_format("HOLDFAST_KEY=%s", run_key(run));
+	if (task->inputs.len)
+		*next++ =
+		    hf_format("HOLDFAST_INPUT=%.*s", (int)task->inputs.len, task->inputs.data);
 	*next++ = hf_format("HOLDFAST_DEADLINE_MS=%lld", (long long)left_ms);
 	*next++ = hf_format("HOLDFAST_DEADLINE=%lld", (long long)(clock_wall_ms() + left_ms));
 	return vars;
