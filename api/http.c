@@ -25,6 +25,7 @@ constexpr size_t CONTENT_LENGTH_DIGITS_MAX = 19; /* below 2^63, no overflow to t
 constexpr size_t CHUNK_SIZE_DIGITS_MAX = 15;
 constexpr size_t CHUNK_LINE_BYTES_MAX =
     CHUNK_SIZE_DIGITS_MAX + HTTP_CHUNK_EXTENSION_BYTES_MAX + sizeof ";\r\n" - 1;
+constexpr size_t METHOD_BYTES_MAX = 32;   /* the longest known one has 12 */
 constexpr size_t BLANK_LINES_MAX = 1;     /* some old clients end a POST with one */
 constexpr size_t KEPT_BYTES_MAX = 65'536; /* room that a quiet connection may hold on to */
 constexpr char CRLF[] = "\r\n";
@@ -517,6 +518,21 @@ static bool end_head_line(struct http *http)
 	return line.len ? check_header_line(http, line) : end_head(http);
 }
 
+/* A request line that is still growing begins with a method, or waits in vain: what follows a body
+ * that was longer than its length, and other protocols' hellos, are answered at once. */
+static bool check_method_so_far(struct http *http)
+{
+	if (http->head.data[0] == '\r')
+		return true; /* a blank line */
+	size_t most = METHOD_BYTES_MAX + 1;
+	size_t len = http->head.len < most ? http->head.len : most;
+	const char *space = memchr(http->head.data, ' ', len);
+	struct slice method = { http->head.data, space ? (size_t)(space - http->head.data) : len };
+	if (!text_is_token(method) || method.len > METHOD_BYTES_MAX)
+		return refuse(http, 400, "malformed method");
+	return true;
+}
+
 /* A line that is still growing must stay within what it could be once whole. */
 static bool check_room(struct http *http, const struct buf *into)
 {
@@ -564,8 +580,13 @@ static size_t read_line(struct http *http, const char *bytes, size_t len)
 	if (!check_bytes(http, previous, bytes, take))
 		return take;
 	buf_add(into, bytes, take);
-	if (!check_room(http, into) || !end)
+	if (!check_room(http, into))
 		return take;
+	if (!end) {
+		if (http->sub == SUB_REQUEST_LINE)
+			(void)check_method_so_far(http);
+		return take;
+	}
 	if (in_head)
 		(void)end_head_line(http);
 	else if (http->sub == SUB_CHUNK_LINE)

@@ -103,6 +103,19 @@ void http_write_last_chunk(struct buf *out)
 	buf_add_text(out, "0\r\n\r\n");
 }
 
+/* What a refusal owes its reader beside the status. */
+static const char *extra_of(int status)
+{
+	switch (status) {
+	case 415: /* of http.c: a content coding (RFC 9110 15.5.16) */
+		return "Accept-Encoding: identity\r\n";
+	case 503:
+		return "Retry-After: 1\r\n";
+	default:
+		return nullptr;
+	}
+}
+
 void http_write_refusal(struct buf *out, struct http_refusal refusal)
 {
 	hf_cleanup(buf) struct buf body = {};
@@ -113,7 +126,7 @@ void http_write_refusal(struct buf *out, struct http_refusal refusal)
 		.status = refusal.status,
 		.content_type = "application/json",
 		.body = buf_slice(&body),
-		.extra = refusal.status == 503 ? "Retry-After: 1\r\n" : nullptr,
+		.extra = extra_of(refusal.status),
 	};
 	http_write_reply(out, &reply, true, false);
 }

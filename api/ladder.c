@@ -80,12 +80,6 @@ bool ladder_gate(const struct call *call, const struct gate *gate, struct refusa
 			    "Content-Type must be application/json");
 		return false;
 	}
-	if (call_header(call, "Content-Encoding", &value, nullptr) &&
-	    !slice_is_nocase(value, slice_of("identity"))) {
-		refusal_set(refusal, 415, RPC_INVALID_REQUEST, "The body must not be encoded");
-		refusal->extra = "Accept-Encoding: identity\r\n";
-		return false;
-	}
 	if (!header_accepts_json(call)) {
 		refusal_set(refusal, 406, RPC_INVALID_REQUEST,
 			    "Accept must let application/json in");

@@ -29,6 +29,8 @@ constexpr double ACCEPT_PAUSE_S = 0.1;
 constexpr int KEEPALIVE_IDLE_S = 15;
 constexpr int KEEPALIVE_EVERY_S = 5;
 constexpr int KEEPALIVE_PROBES = 3;
+/* The kernel would grow them to megabytes for who asks and does not read, or is not read. */
+constexpr int SOCKET_BUFFER_BYTES = 131'072; /* it takes twice that */
 
 struct peer {
 	struct peer *next, *previous; /* in its bucket */
@@ -125,6 +127,8 @@ static void take_in(struct listener *listener, int fd, const struct in6_addr *ad
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &KEEPALIVE_IDLE_S, sizeof KEEPALIVE_IDLE_S);
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &KEEPALIVE_EVERY_S, sizeof KEEPALIVE_EVERY_S);
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &KEEPALIVE_PROBES, sizeof KEEPALIVE_PROBES);
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &SOCKET_BUFFER_BYTES, sizeof SOCKET_BUFFER_BYTES);
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &SOCKET_BUFFER_BYTES, sizeof SOCKET_BUFFER_BYTES);
 
 	struct peer *peer = hf_alloc(sizeof *peer);
 	struct peer **bucket = bucket_of(listener, address);

@@ -31,6 +31,7 @@
 #include "api/watch.h"
 #include "runtime/base.h"
 #include "runtime/clock.h"
+#include "runtime/config.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
@@ -268,11 +269,14 @@ static void on_gone(struct call *call)
 	leave(plain, true);
 }
 
+/* Acceptance tells that a task is over, its outcome is looked up: where that does not come in the
+ * window, as when the store goes away between the two, the task is told as open, and the next call
+ * tells how it ended. */
 static void answer_window_over(struct plain *plain)
 {
 	const struct task_view view = {
 		.id = plain->watcher.id,
-		.state = plain->task_state,
+		.state = answer_is_due(plain->task_state) ? TASK_RUNNING : plain->task_state,
 		.attempt = plain->attempt,
 		.progress = -1,
 		.message = buf_slice(&plain->message),
@@ -365,7 +369,7 @@ static void on_turn(struct ev_loop *, ev_timer *timer, int)
 		request_stream(plain->request);
 	}
 	request_ping(plain->request);
-	timer_start(plain, &plain->turn, PLAIN_PING_MS);
+	timer_start(plain, &plain->turn, plain->request->api->config->ping_ms);
 }
 
 static void remember(struct plain *plain, const struct task_view *view)
@@ -422,7 +426,9 @@ static void start_waiting(struct plain *plain, const struct task_view *view)
 	watch_add(api->watch, &plain->watcher,
 		  over || plain->plains->draining ? 0 : WATCH_FIRST_MS);
 	int64_t gone_ms = clock_boot_ms() - plain->started_ms;
-	timer_start(plain, &plain->window, plain->window_ms - gone_ms);
+	int64_t left_ms = plain->window_ms - gone_ms;
+	timer_start(plain, &plain->window,
+		    over && left_ms < PLAIN_QUICK_MS ? PLAIN_QUICK_MS : left_ms);
 	if (header_accepts_events(plain->request->call))
 		timer_start(plain, &plain->turn, PLAIN_QUICK_MS - gone_ms);
 }

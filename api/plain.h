@@ -9,7 +9,6 @@
 #include "api/tools.h"
 
 constexpr int64_t PLAIN_QUICK_MS = 1'000;        /* an answer within it is JSON, then a stream */
-constexpr int64_t PLAIN_PING_MS = 15'000;        /* between two comments on a stream */
 constexpr int64_t PLAIN_PROGRESS_EVERY_MS = 100; /* at most one notification in that time */
 
 struct plains;

@@ -10,13 +10,10 @@
 static constexpr char NUL_ESCAPE[] = "\\u0000";
 static constexpr size_t NUL_ESCAPE_LEN = sizeof NUL_ESCAPE - 1;
 
-/* A copy with \u0001 for each \u0000; an empty slice where there was none. Same length, so that
- * spans of the copy are spans of the original. */
+/* A copy with \u0001 for each \u0000. Same length, so that spans of the copy are spans of the
+ * original. */
 static struct slice without_nul(struct slice body, struct arena *arena)
 {
-	if (!body.len || !memmem(body.data, body.len, NUL_ESCAPE, NUL_ESCAPE_LEN))
-		return (struct slice){};
-
 	char *copy = arena_copy(arena, body);
 	for (size_t at = 0; at + 1 < body.len; at++) {
 		if (copy[at] != '\\')
@@ -122,15 +119,18 @@ enum rpc_code rpc_read(struct slice body, struct arena *arena, struct rpc *out, 
 	*out = (struct rpc){};
 
 	struct hf_err err = {};
-	struct slice message = body;
-	if (json_scan(body, &err) != HF_OK) {
-		message = without_nul(body, arena);
-		if (!message.len || json_scan(message, nullptr) != HF_OK) {
-			*reason = arena_strdup(arena, err.text);
-			return RPC_PARSE;
-		}
-		out->holds_nul = true;
+	struct json_quirks quirks;
+	if (json_scan_quirks(body, &quirks, &err) != HF_OK) {
+		*reason = arena_strdup(arena, err.text);
+		return RPC_PARSE;
 	}
+	if (quirks.duplicate) {
+		*reason = arena_format(arena, "byte %zu: a member of the same name once more",
+				       quirks.duplicate_at);
+		return RPC_INVALID_REQUEST;
+	}
+	out->holds_nul = quirks.nul;
+	struct slice message = quirks.nul ? without_nul(body, arena) : body;
 	return read_message(body, message, arena, out, reason);
 }
 

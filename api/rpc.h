@@ -38,7 +38,9 @@ struct rpc {
  *
  * Strings that hold an escaped NUL are well-formed JSON, which json_scan refuses all the same. Such
  * a body is read with U+0001 in its place and `holds_nul` set, so that it can be refused by name
- * and under its own id. Nothing of it may be stored. */
+ * and under its own id. Nothing of it may be stored. A member that stands twice in one object is
+ * well-formed, too, but two readers could take two different requests out of it:
+ * RPC_INVALID_REQUEST without an id. */
 enum rpc_code rpc_read(struct slice body, struct arena *arena, struct rpc *out,
 		       const char **reason);
 

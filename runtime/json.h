@@ -19,6 +19,20 @@ constexpr size_t JSON_NUMBER_LEN_MAX = 1024; /* longer spellings are refused */
  * HF_INVALID with the byte offset in the text; HF_LIMIT for depth and number length. */
 enum hf_code json_scan(struct slice text, struct hf_err *err);
 
+/* What RFC 8259 lets pass and json_scan does not. */
+struct json_quirks {
+	bool nul; /* \u0000 in a string or a name */
+	bool duplicate;
+	size_t duplicate_at; /* byte of the later name, in the first object to close with two */
+};
+
+constexpr size_t JSON_MEMBERS_MAX = 10'000; /* of all objects of a text from outside */
+
+/* As json_scan, but these two are noted and no fault. What has one must not be walked. For texts of
+ * whom nobody trusts: JSON_MEMBERS_MAX counts (HF_LIMIT), since looking for equal names is what
+ * takes longest. */
+enum hf_code json_scan_quirks(struct slice text, struct json_quirks *quirks, struct hf_err *err);
+
 enum json_type {
 	JSON_NULL,
 	JSON_FALSE,

@@ -26,7 +26,9 @@ struct scan {
 	size_t at;
 	struct scan_name *names; /* of all open objects, outermost first */
 	size_t names_count, names_room;
+	size_t members;       /* of all objects so far */
 	struct buf unescaped; /* names that had escapes; reserved once, so that it never moves */
+	struct json_quirks *quirks; /* nullptr: none is let through */
 	struct hf_err *err;
 };
 
@@ -132,8 +134,10 @@ static enum hf_code scan_escape(struct scan *scan)
 	long code = hex4(scan, scan->at);
 	if (code < 0)
 		return refuse(scan, start, "\\u without four hexadecimal digits");
-	if (code == 0)
+	if (code == 0 && !scan->quirks)
 		return refuse(scan, start, "an escaped NUL (\\u0000)");
+	if (code == 0)
+		scan->quirks->nul = true;
 	scan->at += 4;
 	if (code < 0xd800 || code > 0xdfff)
 		return HF_OK;
@@ -222,7 +226,18 @@ static int on_sort_names(const void *a, const void *b)
 	return compare_names(a, b);
 }
 
-/* Pops the names of the object that closes; refuses where two of them are equal. */
+static enum hf_code found_duplicate(struct scan *scan, size_t at)
+{
+	struct json_quirks *quirks = scan->quirks;
+	if (!quirks)
+		return refuse(scan, at, "a member of the same name once more");
+	if (!quirks->duplicate)
+		quirks->duplicate_at = at;
+	quirks->duplicate = true;
+	return HF_OK;
+}
+
+/* Pops the names of the object that closes; finds whether two of them are equal. */
 static enum hf_code close_object(struct scan *scan, size_t base)
 {
 	hf_assert(base <= scan->names_count);
@@ -237,7 +252,7 @@ static enum hf_code close_object(struct scan *scan, size_t base)
 			if (compare_names(&names[i], &names[j]) != 0)
 				continue;
 			size_t later = names[i].at > names[j].at ? names[i].at : names[j].at;
-			return refuse(scan, later, "a member of the same name once more");
+			return found_duplicate(scan, later);
 		}
 	}
 	return HF_OK;
@@ -258,6 +273,9 @@ static enum hf_code scan_object(struct scan *scan, unsigned depth)
 		if (peek(scan) != '"')
 			return refuse_here(scan, "a member name in quotes");
 		size_t start = scan->at;
+		if (scan->quirks && ++scan->members > JSON_MEMBERS_MAX)
+			return hf_fail(scan->err, HF_LIMIT, "byte %zu: more than %zu members",
+				       start, JSON_MEMBERS_MAX);
 		hf_try(scan_string(scan));
 		push_name(scan, (struct slice){ scan->text.data + start, scan->at - start }, start);
 		skip_space(scan);
@@ -333,12 +351,23 @@ static enum hf_code scan_text(struct scan *scan)
 	return scan->at == scan->text.len ? HF_OK : refuse_here(scan, "the end of the text");
 }
 
-enum hf_code json_scan(struct slice text, struct hf_err *err)
+static enum hf_code scan_with(struct slice text, struct json_quirks *quirks, struct hf_err *err)
 {
 	hf_assert(text.data || text.len == 0);
-	struct scan scan = { .text = text, .err = err };
+	struct scan scan = { .text = text, .quirks = quirks, .err = err };
 	enum hf_code code = scan_text(&scan);
 	free(scan.names);
 	buf_deinit(&scan.unescaped);
 	return code;
+}
+
+enum hf_code json_scan(struct slice text, struct hf_err *err)
+{
+	return scan_with(text, nullptr, err);
+}
+
+enum hf_code json_scan_quirks(struct slice text, struct json_quirks *quirks, struct hf_err *err)
+{
+	*quirks = (struct json_quirks){};
+	return scan_with(text, quirks, err);
 }

@@ -14,7 +14,6 @@
 #include "runtime/base.h"
 #include "runtime/json.h"
 #include "runtime/json_inner.h"
-#include "runtime/utf8.h"
 
 constexpr int8_t VALUE_EXT_NUMBER = 1;
 /* A decimal of so many digits, well inside a double's range, comes back as it was. */
@@ -209,25 +208,13 @@ static enum hf_code take_uint(struct reader *reader, size_t bytes, uint64_t *out
 	return HF_OK;
 }
 
-static bool clean_text(struct slice text)
-{
-	for (size_t at = 0; at < text.len;) {
-		uint32_t code;
-		size_t len = utf8_next(text.data + at, text.len - at, &code);
-		if (len == 0 || code == 0)
-			return false;
-		at += len;
-	}
-	return true;
-}
-
 static enum hf_code read_string(struct reader *reader, uint64_t len)
 {
 	struct slice text;
 	hf_try(take(reader, len, &text));
-	if (!clean_text(text))
-		return corrupt(reader, "a string that is not UTF-8 or holds NUL");
-	json_string_encode(text, &reader->out);
+	if (text.len && memchr(text.data, '\0', text.len))
+		return corrupt(reader, "a string that holds NUL");
+	json_string_encode(text, &reader->out); /* U+FFFD for what is not UTF-8 */
 	return HF_OK;
 }
 

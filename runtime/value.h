@@ -12,6 +12,7 @@
 /* `json` must have passed json_scan. Appends one msgpack value. */
 void value_from_json(struct slice json, struct buf *msgpack);
 /* HF_CORRUPT: not exactly one well-formed msgpack value, or one without a JSON form (NaN, bin,
- * non-string keys, strings that are not UTF-8 or hold NUL, depth over JSON_DEPTH_MAX, equal keys
- * in one map). `json` may hold a part of the output then. */
+ * non-string keys, strings that hold NUL, depth over JSON_DEPTH_MAX, equal keys in one map). `json`
+ * may hold a part of the output then. What is not UTF-8 in a string becomes U+FFFD: a program in a
+ * legacy code page has done its work, and one byte must not take its whole answer away. */
 enum hf_code value_to_json(struct slice msgpack, struct buf *json, struct hf_err *err);

@@ -212,7 +212,12 @@ BEGIN
         last_states, last_keys, last_answers, attempts, last_took_ms);
 
     INSERT INTO step (week, task, place, kind, name, result, error, message, attempt, token, hash, at)
-    SELECT finish.week, u.task, 2147483647, 'outcome', u.outcome, u.result, u.error, u.message,
+    SELECT finish.week, u.task, 2147483647, 'outcome', u.outcome, u.result, u.error,
+           -- What hung in the air when the undo steps began is still to be told at their end (V7).
+           u.message || coalesce(CASE WHEN u.outcome <> 'completed' THEN
+               (SELECT substring(e.text FROM '; [^;]+ may have taken effect$') FROM event e
+                WHERE e.week = finish.week AND e.task = u.task AND e.kind = 'undo'
+                ORDER BY e.place DESC LIMIT 1) END, ''),
            u.attempt, u.token,
            sha256(convert_to(coalesce(u.result, '') || coalesce(u.error, ''), 'UTF8')), now_()
     FROM unnest(tasks, tokens, outcomes, results, errors, messages, attempts) WITH ORDINALITY
@@ -355,7 +360,9 @@ BEGIN
                     AND s.place = sql_check.place;
 END $$;
 
--- The raising fence, last before COMMIT: a stale claim takes the tool's changes back with it.
+-- The raising fence, last before COMMIT: a stale claim takes the tool's changes back with it, and so
+-- does a recovery point that stands, though it be our own: a flight whose connection was lost may
+-- still arrive, when the phase has been run again under the same claim. Lock first, look after.
 CREATE OR REPLACE FUNCTION sql_fence(week integer, task bytea, token uuid, place integer,
     phase integer, name text, state bytea, attempt integer, took_ms bigint) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
@@ -363,6 +370,12 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp A
 DECLARE
     answer record;
 BEGIN
+    PERFORM 1 FROM work w WHERE w.task = sql_fence.task AND w.token = sql_fence.token
+    FOR NO KEY UPDATE;
+    IF EXISTS (SELECT FROM step s WHERE s.week = sql_fence.week AND s.task = sql_fence.task
+                                    AND s.place = sql_fence.place) THEN
+        RAISE EXCEPTION 'the recovery point stands already' USING ERRCODE = 'HF002';
+    END IF;
     SELECT * INTO answer FROM step(sql_fence.week, ARRAY[sql_fence.task], ARRAY[sql_fence.token],
         ARRAY['recovery_point'], ARRAY[sql_fence.place], ARRAY[sql_fence.phase],
         ARRAY[sql_fence.name], ARRAY[sql_fence.state], ARRAY[NULL::text], ARRAY[NULL::text],

@@ -2,6 +2,7 @@
 least. Where it hit is counted in cells: fault -> step -> times."""
 
 import collections
+import contextlib
 import itertools
 import os
 import signal
@@ -13,30 +14,36 @@ import time
 import rig
 import shapes
 import world
-from load import LOST, Task
+from load import LOST, Caller, Task
 
-STEPS = ("sql", "pure", "keyed", "lookup", "program")
+STEPS = ("sql", "pure", *shapes.DOWNSTREAMS)
 ACTS = ("accept", "claim", "step", "finish", "release", "sql", "cancel")
 DOWNSTREAM = ("500 before", "503 before", "500 after", "reset before", "lost after", "redirect",
               "409", "garbage after", "slow", "too slow", "refused")
+CUT_MODES = ("before", "half", "fragments", "delay", "duplicate")
 STORMS = ("new", "running", "ended", "two arguments")
 CUTS = tuple(f"{op} {part}" for op in ("call", "get") for part in ("request", "answer"))
 
 # Steps that each kind of fault must have hit, where there are enough faults for it.
 WANTED = {
     "kill_worker": STEPS,
-    "kill_api": ("call", "get"),
+    "kill_api": ("call", "get", "plain"),
     "kill_postmaster": ("kill -9", "immediate"),
     "kill_backend": ("api", "worker", "sql"),
     "end_backend": ("api", "worker", "sql"),
     "stop_worker": (*STEPS, "past the lease", "within the lease"),
     "lost_commit": ACTS,
-    "cut_commit": ("before", "half", "fragments", "delay"),
-    "downstream": DOWNSTREAM,
+    "cut_commit": CUT_MODES,
+    # Each way at each kind of phase that asks downstream.
+    "downstream": tuple(f"{what}, {kind}" for kind in shapes.DOWNSTREAMS for what in DOWNSTREAM),
     "disconnect": CUTS,
     "storm": STORMS,
 }
 PROXIED = {"lost_commit", "cut_commit"}
+# Injected several at once, each at another process or flight, where all kinds of a run allow it.
+LANES = {"lost_commit": 4, "cut_commit": 6, "stop_worker": 2, "kill_worker": 2, "kill_api": 2}
+LATE_MS_MAX = 500       # of a delayed flight, and of the second coming of a duplicated one
+HITS_MAX = 400          # tasks a kind that are remembered as hit
 WAIT_FOR_STEP_S = 0.4
 RAW = {
     "500 before": "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n",
@@ -57,7 +64,11 @@ class Faults:
         self.counts = collections.Counter()
         self.cells = collections.defaultdict(collections.Counter)
         self.ids = itertools.count(1)
-        self.refusals = 0  # answers downstream after which a task may be failed for good
+        self.lock = threading.Lock()
+        self.down = set()  # names of processes that a lane has stopped or killed just now
+        # Kind -> tasks of the journal, or handles, that such a fault hit.
+        self.hits = collections.defaultdict(list)
+        self.over_at = 0.0  # wall clock: when the last fault that lingers is over
         for number, text in enumerate(RAW.values()):
             (stack.folder / f"script-{number}").write_bytes(text.encode("latin-1"))
 
@@ -67,10 +78,24 @@ class Faults:
         hit = getattr(self, kind)()
         if not hit:
             return False
-        self.counts[kind] += 1
-        for cell in set(hit):
-            self.cells[kind][cell] += 1
+        with self.lock:
+            self.counts[kind] += 1
+            for cell in set(hit):
+                self.cells[kind][cell] += 1
         return True
+
+    def was_hit(self, kind, *tasks):
+        """Remembers which tasks went through it; of too many a sample."""
+        with self.lock:
+            hits = self.hits[kind]
+            for task in tasks:
+                if len(hits) < HITS_MAX:
+                    hits.append(task)
+                else:
+                    hits[self.dice.randrange(HITS_MAX)] = task
+
+    def lingers(self, seconds):
+        self.over_at = max(self.over_at, time.time() + seconds)
 
     def rarest(self, kind, among=None):
         """One of the cells that this kind hit least."""
@@ -85,62 +110,90 @@ class Faults:
 
     # --- processes ---
 
+    def take(self, names):
+        """One of them that no other lane has taken; to be given back."""
+        with self.lock:
+            free = sorted(set(names) - self.down)
+            if not free:
+                return None
+            name = self.dice.choice(free)
+            self.down.add(name)
+            return name
+
+    @contextlib.contextmanager
     def worker_in(self, step):
         """A worker that holds a task in that step, or any that holds one, or any."""
         workers = {worker.name: worker for worker in self.stack.workers}
         end = time.monotonic() + WAIT_FOR_STEP_S
-        running = []
-        while time.monotonic() < end:
+        running, name = [], None
+        while time.monotonic() < end and name is None:
             running = self.stack.running()
-            found = [process for process, kind in running if kind == step and process in workers]
-            if found:
-                return workers[self.dice.choice(found)]
-            time.sleep(0.001)
-        busy = [process for process, _ in running if process in workers]
-        return workers[self.dice.choice(busy or list(workers))]
+            name = self.take(process for process, kind, _ in running
+                             if kind == step and process in workers)
+            time.sleep(0 if name else 0.001)
+        name = name or self.take(process for process, _, _ in running if process in workers) or \
+            self.take(workers)
+        try:
+            yield workers[name]
+        finally:
+            self.down.discard(name)
 
-    def held_by(self, worker):
+    def held_by(self, worker, kind):
         """The steps whose claims a worker held when it fell, while the store still says so."""
-        held = {step for process, step in self.stack.running() if process == worker.name}
-        return held or {"none"}
+        held = [(step, task) for process, step, task in self.stack.running()
+                if process == worker.name]
+        self.was_hit(kind, *(task for _, task in held))
+        return {step for step, _ in held} or {"none"}
+
+    def asking(self, number, kind):
+        """What was being asked of that API process."""
+        doing = [one for one in (caller.doing for caller in self.callers)
+                 if one is not None and one[0] == number]
+        self.was_hit(kind, *(task for _, _, task in doing))
+        return {what for _, what, _ in doing} or {"none"}
 
     def kill_worker(self):
-        worker = self.worker_in(self.rarest("kill_worker", STEPS))
-        time.sleep(self.dice.random() * 0.003)
-        self.stack.restart(worker)
-        hit = self.held_by(worker)
-        self.stack.begin(worker)
-        time.sleep(self.dice.random() * 0.03)
+        with self.worker_in(self.rarest("kill_worker", STEPS)) as worker:
+            time.sleep(self.dice.random() * 0.003)
+            self.stack.restart(worker)
+            hit = self.held_by(worker, "kill_worker")
+            self.stack.begin(worker)
+            time.sleep(self.dice.random() * 0.03)
         return hit
 
     def kill_api(self):
-        wanted, found = self.rarest("kill_api"), None
+        wanted, name = self.rarest("kill_api"), None
+        names = [api.name for api in self.stack.apis]
         end = time.monotonic() + WAIT_FOR_STEP_S
-        while time.monotonic() < end and found is None:
-            found = next((doing[0] for doing in (caller.doing for caller in self.callers)
-                          if doing is not None and doing[1] == wanted), None)
-        number = self.dice.randrange(2) if found is None else found
-        time.sleep(self.dice.random() * 0.002)
-        api = self.stack.apis[number]
-        hit = {doing[1] for doing in (caller.doing for caller in self.callers)
-               if doing is not None and doing[0] == number} or {"none"}
-        self.stack.restart(api)
-        self.stack.begin(api)
-        rig.until(lambda: self.stack.ready(api) or not api.alive(), 20, "the API is up again",
-                  0.005)
+        while time.monotonic() < end and name is None:
+            name = self.take(names[doing[0]] for doing in (caller.doing for caller in self.callers)
+                             if doing is not None and doing[1] == wanted)
+        name = name or self.take(names)
+        if name is None:
+            return False
+        try:
+            time.sleep(self.dice.random() * 0.002)
+            api = self.stack.apis[names.index(name)]
+            hit = self.asking(names.index(name), "kill_api")
+            self.stack.restart(api)
+            self.stack.begin(api)
+            rig.until(lambda: self.stack.ready(api) or not api.alive(), 20, "the API is up again",
+                      0.005)
+        finally:
+            self.down.discard(name)
         return hit
 
     def stop_worker(self):
-        worker = self.worker_in(self.rarest("stop_worker", STEPS))
         long = self.rarest("stop_worker", ("past the lease", "within the lease"))
         low, high = (150, 450) if long == "past the lease" else (10, 120)
         seconds = self.dice.uniform(low, high) / 1000
-        began = time.time()
-        worker.signal(signal.SIGSTOP)
-        hit = self.held_by(worker) | {long}
-        time.sleep(seconds)
-        worker.signal(signal.SIGCONT)
-        self.stack.stops.append((worker.pid, began, time.time()))
+        with self.worker_in(self.rarest("stop_worker", STEPS)) as worker:
+            began = time.time()
+            worker.signal(signal.SIGSTOP)
+            hit = self.held_by(worker, "stop_worker") | {long}
+            time.sleep(seconds)
+            worker.signal(signal.SIGCONT)
+            self.stack.stops.append((worker.pid, began, time.time()))
         time.sleep(self.dice.random() * 0.02)
         return hit
 
@@ -152,7 +205,9 @@ class Faults:
         end, asked = time.monotonic() + 1.5, time.monotonic()
         while self.journal.accepted_at < asked and time.monotonic() < end:
             time.sleep(0.002)
-        hit = {step for _, step in self.stack.running()} | {mode}
+        running = self.stack.running()
+        self.was_hit("kill_postmaster", *(task for _, _, task in running))
+        hit = {step for _, step, _ in running} | {mode}
         if mode == "immediate":
             self.stack.cluster.stop("immediate")
             self.stack.start_postgres()
@@ -164,6 +219,7 @@ class Faults:
     def backend(self, kind):
         """(role, pid) of a backend of ours, one that is at work where there is one."""
         role = self.rarest(kind)
+        self.was_hit(kind, *(task for _, _, task in self.stack.running()))
         rows = []
         end = time.monotonic() + WAIT_FOR_STEP_S
         while time.monotonic() < end:
@@ -201,59 +257,92 @@ class Faults:
 
     # --- commits, by the proxy ---
 
+    def hit_process(self, name, kind):
+        """The tasks that this process was at."""
+        if name.startswith("api-"):
+            self.asking(int(name.removeprefix("api-")) - 1, kind)
+        else:
+            self.was_hit(kind, *(task for process, _, task in self.stack.running()
+                                 if process == name))
+
     def lost_commit(self):
-        act = self.rarest("lost_commit")
+        with self.lock:
+            act = self.rarest("lost_commit")
         # Cancels and releases are rare: what comes first is taken after a while.
         mode = "rows" if self.dice.random() < 0.3 else "swallow"
         hit = self.stack.order(mode, act, 400) or self.stack.order(mode, None, 1000)
+        if hit:
+            self.hit_process(hit["process"], "lost_commit")
         return hit and {hit["act"], f"{hit['act']} {mode}"}
 
     def cut_commit(self):
-        mode = self.rarest("cut_commit")
+        with self.lock:
+            mode = self.rarest("cut_commit")
+            self.cells["cut_commit"][mode] += 1  # the other lanes take another
         act = self.dice.choice(ACTS + ("poll", "beat"))
-        more = {"ms": self.dice.randrange(500)}
+        more = {"ms": self.dice.randrange(LATE_MS_MAX)}
         hit = self.stack.order(mode, act, 300, **more) or self.stack.order(mode, None, 1000, **more)
+        with self.lock:
+            self.cells["cut_commit"][mode] -= 1
+        if hit:
+            self.hit_process(hit["process"], "cut_commit")
+            self.lingers(more["ms"] / 1000 if mode in ("delay", "duplicate") else 0)
         return hit and {mode, f"{hit['act']} {mode}"}
 
     # --- downstream ---
 
     def downstream(self):
         """One request that would make an effect is answered otherwise, or not at all."""
-        what = self.rarest("downstream")
+        cell = self.rarest("downstream")
+        what, kind = cell.split(", ")
+        name = shapes.DOWNSTREAMS[kind]
         if what in ("redirect", "409"):
-            self.refusals += 1
+            self.stack.refusals += 1
+        start = self.stack.requests_end(name)
+        if not self.answer_so(what, name):
+            return False
+        tasks = []
+        for line in self.stack.requests_since(name, start):
+            body = rig.json.loads(line["body"])
+            tasks.append(body.get("task") or body["link"])
+        self.was_hit("downstream", *tasks)
+        return {cell, what}
+
+    def answer_so(self, what, name):
         if what == "refused":
-            self.stack.restart(self.stack.downstream)
+            process = self.stack.downstreams[name]
+            self.stack.restart(process)
             time.sleep(self.dice.uniform(0.05, 0.4))
-            self.stack.begin(self.stack.downstream)
-            rig.until(lambda: self.stack.steered() is not None, 10, "the downstream is up", 0.01)
-            return {what}
+            self.stack.begin(process)
+            return rig.until(lambda: self.stack.steered(name) is not None, 10,
+                             "the downstream is up", 0.01)
         if what in ("slow", "too slow"):
             where, slow = "delay_after_ms", shapes.HTTP_TIMEOUT_MS + 300
             if what == "slow":
                 where = self.dice.choice(["delay_before_ms", "delay_after_ms"])
                 slow = shapes.SLOW_BEFORE_MS
-            before = self.stack.steered()
-            self.stack.steer(**{where: slow})
-            self.wait_downstream(lambda now: now["requests"] > before["requests"])
+            before = self.stack.steered(name)
+            self.stack.steer(name, **{where: slow})
+            hit = self.wait_downstream(name, lambda now: now["requests"] > before["requests"])
             time.sleep(slow / 1000 if what == "slow" else 0.05)
-            self.stack.steer(delay_before_ms=0, delay_after_ms=0)
-            return {what}
+            self.stack.steer(name, delay_before_ms=0, delay_after_ms=0)
+            self.lingers(slow / 1000)
+            return hit
         if what == "lost after":
-            self.stack.steer(lose_answers=1)
-            return {what} if self.wait_downstream(lambda now: now["lose_answers"] == 0) else False
+            self.stack.steer(name, lose_answers=1)
+            return self.wait_downstream(name, lambda now: now["lose_answers"] == 0)
         script = self.stack.folder / f"script-{list(RAW).index(what)}"
-        self.stack.steer(script=[str(script)])
-        return {what} if self.wait_downstream(lambda now: not now["script"]) else False
+        self.stack.steer(name, script=[str(script)])
+        return self.wait_downstream(name, lambda now: not now["script"])
 
-    def wait_downstream(self, holds, seconds=5):
+    def wait_downstream(self, name, holds, seconds=5):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            now = self.stack.steered()
+            now = self.stack.steered(name)
             if now is not None and holds(now):
                 return True
             time.sleep(0.003)
-        self.stack.steer(script=[], lose_answers=0)
+        self.stack.steer(name, script=[], lose_answers=0)
         return False
 
     # --- clients ---
@@ -266,7 +355,8 @@ class Faults:
 
     def hand_over(self, task):
         """A caller sees it to its end."""
-        self.dice.choice(self.callers).inbox.append(task)
+        self.dice.choice([one for one in self.callers if isinstance(one, Caller)]).inbox.append(
+            task)
 
     def http_bytes(self, api, body, method, name, token="rig-alice"):
         client = rig.Client(api.port, token)
@@ -287,13 +377,15 @@ class Faults:
                                    task.tool)
         else:
             task = self.some_task(lambda one: one.handle is not None and
-                                  one.token == "rig-alice" and one.tool != "chaos_brief")
+                                  one.token == "rig-alice" and not one.plain and
+                                  one.tool != "chaos_brief")
             if task is None:
                 time.sleep(0.05)
                 return False
             body = rig.json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {
                 "taskId": task.handle, "_meta": rig.meta()}}).encode()
             data = self.http_bytes(api, body, "tasks/get", task.handle)
+        self.was_hit("disconnect", task)
         how = self.cut(api, data, part)
         if op == "call":
             self.journal.told(task, "call cut", part=part, how=how)
@@ -335,6 +427,7 @@ class Faults:
         if what in ("running", "ended"):
             task = self.some_task(lambda one: one.handle is not None and not one.gone and
                                   one.tool != "chaos_brief" and one.token == "rig-alice" and
+                                  not one.plain and
                                   one.over == (what == "ended"))
         if task is None:
             what = what if what == "two arguments" else "new"
@@ -343,6 +436,7 @@ class Faults:
         if what == "two arguments":
             other = Task(task.tool, task.arguments | {"n": -1})
         new = task.handle is None
+        self.was_hit("storm", task)
         answers = self.duplicates(task, other, self.dice.randint(24, 64))
         if other is not None:
             task = self.winner(task, other, answers)

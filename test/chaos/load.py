@@ -33,19 +33,25 @@ class Task:
         self.began = time.time()
         self.handle = None
         self.firsts = 0         # answers that said "not a repeat"
+        self.message = ""       # the last that was told
         self.statuses = []      # in order, each once in a row
         self.end = None         # bytes of the first terminal answer, without its id
         self.result = None      # its parsed result
         self.cancel_at = None   # when to cancel
         self.cancelled = False  # a cancel was acknowledged
+        self.plain = False      # begun by a client that knows no tasks
+        self.plain_end = None   # the stored part of the first result that such a client got
+        self.calls = 0          # of such clients
+        self.returned_at = 0.0  # wall clock: when such a client came back for it in the drain
+        self.yardstick = False  # begun to measure what work takes without a fault
         self.next_at = 0.0
         self.gone = False       # past its retention
         self.gone_at = None     # wall clock: when it was first told as gone
-        self.unknown = False
+        self.unknown = False    # has been told as unknown; an operator settles it
 
     @property
     def over(self):
-        return self.end is not None or self.unknown or self.gone
+        return self.end is not None or self.plain_end is not None or self.gone
 
     def may_be_gone(self):
         """Its end need not have been seen; the checker knows when that was."""
@@ -73,10 +79,13 @@ class Journal:
         return task
 
     def told(self, task, what, **more):
+        self.line(task.handle, what, effect_id=task.effect_id, **more)
+
+    def line(self, _handle, what, **more):
         with self.lock:
             self.lines += 1
-            self.file.write(json.dumps({"at": round(time.time(), 4), "effect_id": task.effect_id,
-                                        "task": task.handle, "what": what, **more}) + "\n")
+            self.file.write(json.dumps({"effect_id": None, **more, "at": round(time.time(), 4),
+                                        "task": _handle, "what": what}) + "\n")
 
     def violation(self, rule, text, task, **more):
         self.told(task, "VIOLATION", rule=rule, text=text)
@@ -89,19 +98,23 @@ class Journal:
         """A CreateTaskResult for this task."""
         effect = answer.result.get("_meta", {}).get(rig.EFFECT_META, {})
         self.told(task, what, handle=answer.task_id, replayed=effect.get("replayed"))
-        with self.lock:
-            first = task.handle is None
-            task.firsts += effect.get("replayed") is False
-            firsts = task.firsts
-            if first:
-                task.handle = answer.task_id
-                self.accepted_at = time.monotonic()
-        if not first and answer.task_id != task.handle:
-            self.violation("V1", "two handles of one effect ID", task, second=answer.task_id)
-        if firsts > 1:
-            self.violation("V1", "accepted as new twice", task)
+        self.named(task, answer.task_id, effect.get("replayed"))
         if effect.get("effectId") != task.effect_id:
             self.violation("V1", "a handle names another effect ID", task, answer=answer.body)
+
+    def named(self, task, handle, replayed):
+        """An answer named the task of this effect ID."""
+        with self.lock:
+            first = task.handle is None
+            task.firsts += replayed is False
+            firsts = task.firsts
+            if first:
+                task.handle = handle
+                self.accepted_at = time.monotonic()
+        if not first and handle != task.handle:
+            self.violation("V1", "two handles of one effect ID", task, second=handle)
+        if firsts > 1:
+            self.violation("V1", "accepted as new twice", task)
 
     def seen(self, task, answer):
         """An answer to tasks/get of its owner."""
@@ -114,6 +127,7 @@ class Journal:
                 task.gone = True
             return
         status, message = answer.result["status"], answer.result.get("statusMessage", "")
+        task.message = message
         body = re.sub(rb'"id":\d+', b'"id":0', answer.body, count=1)
         with self.lock:
             changed = not task.statuses or task.statuses[-1] != status
@@ -148,17 +162,17 @@ class Caller(threading.Thread):
         self.count = 0
         self.accepting = True   # false: only what is open goes on
         self.stopping = False
-        self.doing = None       # (number of the API process, what) in flight
+        self.doing = None       # (number of the API process, what, task) in flight
         self.error = None
 
     # --- requests ---
 
-    def ask(self, what, token, send, api=None):
+    def ask(self, what, task, send, token=None):
         """send(client) to one API process; its answer, or None when there was none."""
-        api = self.dice.randrange(len(self.stack.apis)) if api is None else api
-        self.doing = (api, what)
+        api = self.dice.randrange(len(self.stack.apis))
+        self.doing = (api, what, task)
         try:
-            answer = send(self.clients[token][api])
+            answer = send(self.clients[token or task.token][api])
         except LOST:
             time.sleep(0.01)
             return None
@@ -173,7 +187,7 @@ class Caller(threading.Thread):
         return answer
 
     def call(self, task, what="call"):
-        answer = self.ask(what, task.token, lambda client: client.call(task.tool, task.arguments))
+        answer = self.ask(what, task, lambda client: client.call(task.tool, task.arguments))
         if answer is None:
             return
         if answer.handle:
@@ -185,14 +199,14 @@ class Caller(threading.Thread):
             task.gone = True
 
     def poll(self, task):
-        answer = self.ask("get", task.token, lambda client: client.get(task.handle))
+        answer = self.ask("get", task, lambda client: client.get(task.handle))
         if answer is not None and answer.status == 200:
             self.journal.seen(task, answer)
         elif answer is not None:
             self.journal.violation("wire", "tasks/get was answered oddly", task, answer=answer)
 
     def cancel(self, task):
-        answer = self.ask("cancel", task.token, lambda client: client.cancel(task.handle))
+        answer = self.ask("cancel", task, lambda client: client.cancel(task.handle))
         if answer is None:
             return
         task.cancel_at = None
@@ -205,7 +219,7 @@ class Caller(threading.Thread):
     def conflict(self, task):
         """The same effect ID with other arguments is refused, whatever became of the first."""
         other = task.arguments | {"n": task.arguments["n"] + 1}
-        answer = self.ask("conflict", task.token, lambda client: client.call(task.tool, other))
+        answer = self.ask("conflict", task, lambda client: client.call(task.tool, other))
         wanted = ("idempotency_key_conflict",) + (("effect_expired",) if task.may_be_gone() else ())
         if answer is not None and answer.structured.get("type") not in wanted:
             self.journal.violation("I9", "other arguments were not refused", task, answer=answer)
@@ -213,7 +227,7 @@ class Caller(threading.Thread):
     def foreign(self, task):
         """Neither another owner nor a sibling of the tenant learns that the task exists."""
         token = self.dice.choice([name for name in rig.TOKENS if name != task.token])
-        answer = self.ask("foreign", token, lambda client: client.get(task.handle))
+        answer = self.ask("foreign", task, lambda client: client.get(task.handle), token)
         if answer is not None and answer.code != NOT_FOUND:
             self.journal.violation("V8", f"{token} reads a task of {task.token}", task,
                                    answer=answer)
@@ -231,7 +245,7 @@ class Caller(threading.Thread):
             return
         task = Task(tool, {"effect_id": effect_id, "n": self.count, "ms": self.dice.randrange(20),
                            "slow_ms": self.dice.randint(*slow)}, token)
-        if tool == "chaos_cancel":
+        if tool in shapes.CANCELLED and (tool == "chaos_cancel" or self.dice.random() < 0.5):
             task.cancel_at = time.monotonic() + self.dice.random() * 0.25
         self.open.append(self.journal.add(task))
 

@@ -29,6 +29,17 @@ CREATE TRIGGER chaos AFTER INSERT ON holdfast.worker
 -- When a task ended, for what is asked after its retention.
 CREATE TABLE chaos.ended (task bytea NOT NULL, at timestamptz NOT NULL);
 
+-- Each crash that a task was counted.
+CREATE TABLE chaos.crash (task bytea NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());
+
+-- V7: what is unknown stays so until a person settles it, in the same commit.
+CREATE FUNCTION chaos.settled(of_task bytea) RETURNS boolean
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = chaos AS $$
+    SELECT EXISTS (SELECT FROM holdfast.audit a
+                   WHERE a.task = of_task AND a.act LIKE 'settle %'
+                     AND a.xmin = pg_current_xact_id()::xid)
+$$;
+
 -- V4: a step is written only under the claim that holds. V3, V6: never written again.
 CREATE FUNCTION chaos.on_step() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = chaos AS $$
@@ -77,6 +88,15 @@ BEGIN
     IF NEW.token <> OLD.token THEN
         PERFORM chaos.note('V4', NEW.task, 'its claim was taken while it was held');
     END IF;
+    IF NEW.crashes > OLD.crashes THEN
+        INSERT INTO chaos.crash (task) VALUES (NEW.task);
+    END IF;
+    IF OLD.state = 'unknown' AND NEW.state <> 'unknown' AND NOT chaos.settled(NEW.task) THEN
+        PERFORM chaos.note('V7', NEW.task, 'it was unknown, and nobody settled it');
+    END IF;
+    IF NEW.state = 'parked' AND NEW.held THEN
+        PERFORM chaos.note('V9', NEW.task, 'parked, though a task client has its handle');
+    END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER chaos BEFORE UPDATE ON holdfast.work
@@ -89,6 +109,9 @@ BEGIN
     IF NOT EXISTS (SELECT FROM holdfast.step s WHERE s.week = OLD.week AND s.task = OLD.task
                    AND s.place = 2147483647) THEN
         PERFORM chaos.note('V9', OLD.task, 'its work is gone and there is no outcome');
+    END IF;
+    IF OLD.state = 'unknown' AND NOT chaos.settled(OLD.task) THEN
+        PERFORM chaos.note('V7', OLD.task, 'it ended while it was unknown, and nobody settled it');
     END IF;
     RETURN NULL;
 END $$;

@@ -15,6 +15,8 @@ carried out on the next flight that holds the act: {"hit": {"act", "mode", "proc
   half       the same, but half of its bytes have left
   fragments  the act leaves in pieces of one byte, and so does its answer
   delay      the act waits for "ms" before it leaves
+  duplicate  the client's end is reset when the act is whole; the server's end stays, and the act
+             leaves there after "ms": by then the client may have sent it again on a new connection
 """
 
 import asyncio
@@ -30,6 +32,8 @@ ACTS = [(b"holdfast.accept_call(", "accept"), (b"holdfast.claim(", "claim"), (b"
         (b"holdfast.cancel(", "cancel"), (b"holdfast.sql_fence(", "sql"),
         (b"holdfast.beat_async(", "beat"), (b"holdfast.poll(", "poll")]
 SSL_REQUEST, GSS_REQUEST = 80877103, 80877104
+TERMINATE = b"X\0\0\0\4"
+GHOST_S_MAX = 10    # a late act may wait for a lock
 PIECES_MAX = 4096  # bytes of an act or an answer that travel alone
 
 
@@ -140,6 +144,10 @@ class Connection:
             self.server_writer.write(data)
             return
         order.hit(act, self.process)
+        if order.mode == "duplicate":
+            self.proxy.late(self.server_reader, self.server_writer, data, order.ms / 1000)
+            self.server_reader = self.server_writer = None
+            raise Broken
         if order.mode in ("before", "half"):
             self.server_writer.write(data[:len(data) // 2] if order.mode == "half" else b"")
             await asyncio.sleep(0.001)
@@ -155,9 +163,9 @@ class Connection:
     # --- from the server ---
 
     async def answers(self):
-        messages = Messages()
+        messages, reader = Messages(), self.server_reader
         held, failed = [], False
-        while data := await self.server_reader.read(65536):
+        while data := await reader.read(65536):
             out = b""
             for message in messages.add(data):
                 order, act = self.expected[0] if self.expected else (None, None)
@@ -215,6 +223,21 @@ class Proxy:
     def __init__(self, port, socket_path, control_path):
         self.port, self.socket_path, self.control_path = port, socket_path, control_path
         self.orders = []
+        self.ghosts = set()
+
+    def late(self, reader, writer, data, seconds):
+        """What is left of a connection whose client is gone already."""
+        async def ghost():
+            await asyncio.sleep(seconds + 0.01)  # its own reader is gone by then
+            with contextlib.suppress(OSError, asyncio.TimeoutError):
+                writer.write(data + TERMINATE)
+                while await asyncio.wait_for(reader.read(65536), GHOST_S_MAX):
+                    pass
+            writer.close()
+
+        task = asyncio.create_task(ghost())
+        self.ghosts.add(task)
+        task.add_done_callback(self.ghosts.discard)
 
     def order_for(self, act):
         """Takes the order that waits for this act."""

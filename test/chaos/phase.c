@@ -1,8 +1,9 @@
 /* phase.c - the program of the chaos tools, against the frame protocol alone (worker/sdk/FRAMES.md)
  * and small, as it is started again after each kill. What it does goes by its phase's name: pure*
- * and slow* rest, key* posts once under its derived key, again* asks for a retry in its first
- * attempt, fail* reports an error of the tool. Each start of a phase and each end is a line of the
- * run log, with the key, the worker and the time. Built by shapes.py with the system's compiler. */
+ * and slow* rest, key* posts once under its derived key, once* without any, again* asks for a retry
+ * in its first attempt, fail* reports an error of the tool. Each start of a phase and each end is a
+ * line of the run log, with the key, the worker and the time. Built by shapes.py with the system's
+ * compiler. */
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -204,10 +205,10 @@ static void note(const struct run *run, const char *what)
 	close(log);
 }
 
-/* One request under the derived key; its status, 0 without an answer. */
+/* One request, under the derived key where the phase has one; its status, 0 without an answer. */
 static int post(const struct run *run)
 {
-	char body[512], request[1536], answer[64] = "";
+	char body[512], key[TEXT_BYTES_MAX + 32] = "", request[1536], answer[64] = "";
 	const char *colon = strrchr(getenv("HOLDFAST_DOWNSTREAM_URL"), ':');
 	struct sockaddr_in address = { .sin_family = AF_INET,
 				       .sin_port = htons((uint16_t)atoi(colon + 1)),
@@ -216,11 +217,13 @@ static int post(const struct run *run)
 	int status = 0;
 	int len = snprintf(body, sizeof body, "{\"task\": \"%s\", \"phase\": \"%s\"}", run->task,
 			   run->phase);
+	if (strncmp(run->phase, "once", 4) != 0)
+		snprintf(key, sizeof key, "Idempotency-Key: %s\r\n", run->key);
 	len = snprintf(request, sizeof request,
-		       "POST /ledger HTTP/1.1\r\nHost: 127.0.0.1\r\nIdempotency-Key: %s\r\n"
+		       "POST /ledger HTTP/1.1\r\nHost: 127.0.0.1\r\n%s"
 		       "Content-Type: application/json\r\nContent-Length: %d\r\n"
 		       "Connection: close\r\n\r\n%s",
-		       run->key, len, body);
+		       key, len, body);
 	int peer = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	setsockopt(peer, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 	if (connect(peer, (struct sockaddr *)&address, sizeof address) == 0 &&
@@ -242,8 +245,11 @@ static void work(const struct run *run)
 	const char *name = run->phase;
 	note(run, "start");
 	rest(strncmp(name, "slow", 4) == 0 ? run->slow_ms : run->ms);
-	int status = strncmp(name, "key", 3) == 0 ? post(run) : 200;
+	bool posts = strncmp(name, "key", 3) == 0 || strncmp(name, "once", 4) == 0;
+	int status = posts ? post(run) : 200;
 	note(run, "end");
+	if (strncmp(name, "once", 4) == 0 && (status == 0 || status >= 500))
+		exit(7); /* it may have happened: neither a result nor an error is the truth */
 	if (status == 0 || status == 409 || status >= 500)
 		send_error(run, "the ledger did not answer well", true);
 	else if (status >= 300)

@@ -1,6 +1,7 @@
 """A whole Holdfast under chaos: rig's stack with claims that are lost after 200 ms, the chaos
 tools, the oracle in the store, and on demand the proxy before Postgres."""
 
+import http.client
 import json
 import os
 import pathlib
@@ -21,7 +22,8 @@ import shapes
 HERE = pathlib.Path(__file__).resolve().parent
 
 LEASE_MS = 200
-SETTINGS = {"worker": {"beat_ms": 50, "lease_ms": LEASE_MS, "poll_ms": 50, "cancel_grace_ms": 2000,
+SETTINGS = {"api": {"beat_ms": 50},
+            "worker": {"beat_ms": 50, "lease_ms": LEASE_MS, "poll_ms": 50, "cancel_grace_ms": 2000,
                        "slots": 8},
             "maintain": {"lease_ms": LEASE_MS, "maintain_ms": 50}}
 ROLES = {"api": "holdfast_api", "worker": "holdfast_worker", "sql": "holdfast_sql",
@@ -52,21 +54,40 @@ class Findings:
 
 
 class World(rig.Stack):
-    def __init__(self, findings, through_proxy=False, workers=3):
+    def __init__(self, findings, through_proxy=False, workers=3, apis=2, settings=None,
+                 environments=None):
+        """environments: name of a process -> what it has beside the others."""
         self.findings = findings
+        self.stopped = False
+        self.environments = environments or {}
         self.through_proxy = through_proxy
         self.proxy = None
         self.tools_folder = tempfile.TemporaryDirectory(prefix="hf-chaos-tools-")
         program = shapes.build(self.tools_folder.name)
         folders = [shapes.make(self.tools_folder.name, tool, program) for tool in shapes.SHAPES]
-        self.admin = None
+        self.admin, self.admin_lock = None, threading.Lock()
         # Processes that we ended and not yet started again: any other that ends did so by itself.
         self.downed = set()
+        # Answers downstream after which a task may be failed for good.
+        self.refusals = 0
         # (pid, from, to) of each SIGSTOP, on the wall clock.
         self.stops = []
-        super().__init__(apis=2, workers=workers, tools=folders, settings=SETTINGS)
+        super().__init__(apis=apis, workers=workers, tools=folders, settings=settings or SETTINGS)
 
     # --- where rig does it otherwise ---
+
+    def write_files(self):
+        """A downstream for each kind of phase that asks one."""
+        super().write_files()
+        self.wheres = {name: (rig.free_port(), self.folder / name)
+                       for name in sorted(set(shapes.DOWNSTREAMS.values()))}
+        self.write("conf.json", json.dumps({name: f"http://127.0.0.1:{port}"
+                                            for name, (port, _) in self.wheres.items()}))
+        self.downstreams = {}
+
+    def env(self, **more):
+        return super().env(**more) | {
+            "HOLDFAST_DOWNSTREAM_URL": f"http://127.0.0.1:{self.wheres['program'][0]}"} | more
 
     def command(self, *args, **more):
         done = super().command(*args, **more)
@@ -83,7 +104,58 @@ class World(rig.Stack):
                 sys.executable, HERE / "pgproxy.py", self.proxy_port,
                 self.cluster.folder / ".s.PGSQL.5432", self.control_path])
             rig.until(lambda: os.path.exists(self.control_path), 10, "the proxy is up")
-        return super().start_downstream()
+        for name, (port, folder) in self.wheres.items():
+            self.downstreams[name] = self.start(name, [
+                sys.executable, rig.DOWNSTREAM, "--listen", f"127.0.0.1:{port}", "--dir", folder])
+        for name in self.wheres:
+            rig.until(lambda name=name: self.steered(name) is not None, 10, f"{name} is up")
+        return None
+
+    def ledger(self, path=None):
+        return [line for _, folder in self.wheres.values()
+                for line in rig.read_jsonl(folder / "ledger.jsonl") if path in (None, line["path"])]
+
+    def requests(self, path=None):
+        return [line for _, folder in self.wheres.values()
+                for line in rig.read_jsonl(folder / "requests.jsonl")
+                if path in (None, line["path"])]
+
+    def effects(self):
+        """[((task, phase), ledger line)] of all that happened downstream, and the requests for it.
+        A request without a key is known by its body."""
+        ledger = self.ledger()  # first: each of its lines has its request before it
+        requests = [line for line in self.requests()
+                    if line["path"] in ("/ledger", "/send") and line["method"] == "POST"]
+        places = {}
+        for line in requests:
+            body = json.loads(line["body"])
+            line["place"] = body.get("task") or body["link"], body.get("phase", "mail")
+            line["key"] = line["key"] or body.get("ref")
+            places[line["key"] or line["sha256"]] = line["place"]
+        return [(places[line["key"] or line["sha256"]], line) for line in ledger], requests
+
+    def happened(self, task, phase):
+        """How often, as the downstream has it."""
+        return sum(place == (task, phase) for place, _ in self.effects()[0])
+
+    def ask_downstream(self, name, method, body=None):
+        """Its control, or None while it is away."""
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", self.wheres[name][0], timeout=10)
+            connection.request(method, "/_control", body and json.dumps(body))
+            answer = connection.getresponse()
+            text = answer.read()
+            connection.close()
+            return json.loads(text) if answer.status == 200 else None
+        except (OSError, http.client.HTTPException):
+            return None
+
+    def steer(self, name, **wanted):
+        if self.ask_downstream(name, "PUT", wanted) is None:
+            raise RuntimeError(f"{name} cannot be steered")
+
+    def steered(self, name):
+        return self.ask_downstream(name, "GET")
 
     def start(self, name, argv):
         """Each process has connection strings that name it."""
@@ -93,7 +165,8 @@ class World(rig.Stack):
         dsns = {f"HOLDFAST_{role.upper()}_DSN":
                 f"{where} dbname=holdfast user={user} application_name={name}"
                 for role, user in ROLES.items()}
-        process = rig.Process(name, [str(arg) for arg in argv], self.env(**dsns),
+        more = dsns | self.environments.get(name, {})
+        process = rig.Process(name, [str(arg) for arg in argv], self.env(**more),
                               str(self.logs / f"{name}.log"))
         self.processes.append(process)
         return process
@@ -108,21 +181,23 @@ class World(rig.Stack):
 
     def ask(self, sql, parameters=()):
         """Rows over a connection that is kept; none while Postgres is away."""
-        try:
-            if self.admin is None or self.admin.closed:
-                self.admin = self.cluster.connect()
-            cursor = self.admin.execute(sql, parameters)
-            return cursor.fetchall() if cursor.description else []
-        except psycopg.Error:
-            if self.admin is not None:
-                self.admin.close()
-            self.admin = None
-            return []
+        with self.admin_lock:
+            try:
+                if self.admin is None or self.admin.closed:
+                    self.admin = self.cluster.connect()
+                cursor = self.admin.execute(sql, parameters)
+                return cursor.fetchall() if cursor.description else []
+            except psycopg.Error:
+                if self.admin is not None:
+                    self.admin.close()
+                self.admin = None
+                return []
 
     def running(self):
-        """[(process, step kind)] of the claims that are held now."""
-        return [(process, shapes.step_of(tool, phase)) for process, tool, phase in self.ask(
-            "SELECT i.process, t.name, w.phase FROM holdfast.work w "
+        """[(process, step kind, task)] of the claims that are held now."""
+        return [(process, shapes.step_of(tool, phase), rig.task_text(task))
+                for process, tool, phase, task in self.ask(
+            "SELECT i.process, t.name, w.phase, w.task FROM holdfast.work w "
             "JOIN chaos.incarnation i USING (incarnation) JOIN holdfast.tool t ON t.tool = w.queue "
             "WHERE w.state = 'running'")]
 
@@ -157,12 +232,14 @@ class World(rig.Stack):
         process.kill()
 
     def begin(self, process):
+        if self.stopped:
+            raise RuntimeError("the run is over")
         process.start()
         self.downed.discard(process)
 
     def look_for_dead(self):
         """A process that ended by itself is a bug; it is started again."""
-        for process in self.processes:
+        for process in [] if self.stopped else self.processes:
             if process in self.downed or process.alive():
                 continue
             lines = process.log().splitlines()
@@ -178,9 +255,19 @@ class World(rig.Stack):
                             + b"\n")
             return json.loads(control.makefile().readline() or "{}").get("hit")
 
-    def steered(self):
-        status, text = self.http("GET", "/_control")
-        return json.loads(text) if status == 200 else None
+    def requests_end(self, name):
+        """Where a downstream's own log of requests ends now, for requests_since."""
+        try:
+            return os.path.getsize(self.wheres[name][1] / "requests.jsonl")
+        except FileNotFoundError:
+            return 0
+
+    def requests_since(self, name, start):
+        with open(self.wheres[name][1] / "requests.jsonl", "rb") as file:
+            file.seek(start)
+            content = file.read()
+        lines = map(json.loads, content[:content.rfind(b"\n") + 1].splitlines())
+        return [line for line in lines if line["method"] == "POST"]
 
 
 def dice(seed, name):

@@ -220,10 +220,52 @@ HF_TEST(json, errors_name_the_byte)
 	}
 }
 
+HF_TEST(json, what_is_well_formed_but_refused_can_be_noted)
+{
+	static const struct {
+		const char *text;
+		enum hf_code code;
+		bool nul, duplicate;
+		size_t duplicate_at;
+	} rows[] = {
+		{ "{\"a\":1,\"b\":{\"a\":1}}", HF_OK, false, false, 0 },
+		{ "{\"a\":1,\"\\u0061\":2}", HF_OK, false, true, 7 },
+		{ "[{\"b\":1,\"b\":2},{\"c\":1,\"c\":2}]", HF_OK, false, true, 8 },
+		{ "[\"\\u0000\"]", HF_OK, true, false, 0 },
+		{ "{\"\\u0000\":1,\"\\u0000\":1}", HF_OK, true, true, 12 },
+		{ "{\"a\\u0000b\":1,\"a\\u0000c\":1}", HF_OK, true, false, 0 },
+		{ "[\"\\u000\"]", HF_INVALID, false, false, 0 },
+		{ "{\"a\":1,\"a\":2,}", HF_INVALID, false, false, 0 },
+	};
+	for (size_t i = 0; i < countof(rows); i++) {
+		struct json_quirks quirks;
+		cr_expect_eq(json_scan_quirks(slice_of(rows[i].text), &quirks, nullptr),
+			     rows[i].code, "%s", rows[i].text);
+		cr_expect_eq(quirks.nul, rows[i].nul, "%s", rows[i].text);
+		cr_expect_eq(quirks.duplicate, rows[i].duplicate, "%s", rows[i].text);
+		cr_expect_eq(quirks.duplicate_at, rows[i].duplicate_at, "%s", rows[i].text);
+	}
+}
+
 static void add_times(struct buf *buf, const char *piece, size_t times)
 {
 	for (size_t i = 0; i < times; i++)
 		buf_add_text(buf, piece);
+}
+
+HF_TEST(json, members_from_outside_have_an_exact_limit)
+{
+	for (size_t members = JSON_MEMBERS_MAX; members <= JSON_MEMBERS_MAX + 1; members++) {
+		hf_cleanup(buf) struct buf text = {};
+		buf_add_byte(&text, '[');
+		for (size_t i = 0; i < members; i++)
+			buf_add_text(&text, i ? ",{\"a\":0}" : "{\"a\":0}");
+		buf_add_byte(&text, ']');
+		struct json_quirks quirks;
+		cr_expect_eq(json_scan_quirks(buf_slice(&text), &quirks, nullptr),
+			     members > JSON_MEMBERS_MAX ? HF_LIMIT : HF_OK);
+		cr_expect_eq(json_scan(buf_slice(&text), nullptr), HF_OK);
+	}
 }
 
 HF_TEST(json, depth_and_number_length_have_exact_limits)

@@ -86,6 +86,9 @@ HF_TEST(value, other_forms_of_msgpack_are_read)
 	} rows[] = {
 		{ TEXT("\xcd\x00\x01"), "1" },
 		{ TEXT("\xd1\xff\xff"), "-1" },
+		{ TEXT("\xa1\xff"), "\"\xef\xbf\xbd\"" },
+		{ TEXT("\xa2\xc3\x28"), "\"\xef\xbf\xbd(\"" },
+		{ TEXT("\x81\xa2\xffk\x01"), "{\"\xef\xbf\xbdk\":1}" },
 		{ TEXT("\xd2\xff\xff\xff\xfe"), "-2" },
 		{ TEXT("\xd3\x00\x00\x00\x00\x00\x00\x00\x05"), "5" },
 		{ TEXT("\xca\x3f\xc0\x00\x00"), "1.5" },
@@ -130,11 +133,9 @@ HF_TEST(value, what_has_no_json_form_is_corrupt)
 		TEXT("\xc6\x00\x00\x00\x01x"),
 		TEXT("\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"), /* NaN */
 		TEXT("\xcb\xff\xf0\x00\x00\x00\x00\x00\x00"),
+		TEXT("\x82\xa1\xfe\x01\xa1\xff\x01"), /* the same replaced key twice */
 		TEXT("\xca\x7f\x80\x00\x00"),
-		TEXT("\xa1\x00"), /* NUL */
-		TEXT("\xa1\xff"),
-		TEXT("\xa2\xc3\x28"),
-		TEXT("\xa3\xed\xa0\x80"),
+		TEXT("\xa1\x00"),     /* NUL */
 		TEXT("\x81\x01\x01"), /* keys that are no strings */
 		TEXT("\x81\xc0\x01"),
 		TEXT("\x81\x80\x01"),

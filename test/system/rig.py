@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import secrets
+import select
 import shutil
 import signal
 import socket
@@ -102,7 +103,8 @@ def in_parallel(work, items):
         except Exception as error:  # noqa: BLE001 - handed to the caller below
             errors.append(error)
 
-    threads = [threading.Thread(target=one, args=pair) for pair in enumerate(items)]
+    # Daemons: a test that is told to end does not wait for them.
+    threads = [threading.Thread(target=one, args=pair, daemon=True) for pair in enumerate(items)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -307,7 +309,7 @@ class Stack:
     def env(self, **more):
         return {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LANG": "C.UTF-8",
                 "HOLDFAST_DSN": self.cluster.dsn(), "HOLDFAST_DOWNSTREAM_URL": self.downstream_url,
-                "HOLDFAST_LEDGER": str(self.ledger_path),
+                "HOLDFAST_LEDGER": str(self.ledger_path), "HOLDFAST_RIG": str(self.rig_path),
                 "RIG_RUN_LOG": str(self.run_log_path), "RIG_FOLDER": str(self.folder),
                 **self.environment, **more}
 
@@ -371,6 +373,7 @@ class Stack:
         return Client(self.apis[api].port, token)
 
     def stop(self):
+        self.stopped = True
         for process in self.processes:
             if process.alive():
                 process.signal(signal.SIGCONT)
@@ -543,6 +546,11 @@ def task_bytes(task_id):
     return base64.urlsafe_b64decode(task_id.removeprefix("tsk_") + "=" * 4)
 
 
+def task_text(task):
+    import base64
+    return "tsk_" + base64.urlsafe_b64encode(bytes(task)).decode().rstrip("=")
+
+
 def read_jsonl(path):
     try:
         with open(path, "rb") as file:
@@ -688,6 +696,89 @@ class Client:
         if not answer.handle:
             raise RuntimeError(f"no handle: {answer!r}")
         return answer, self.wait(answer.task_id, seconds)
+
+
+class HeldCall:
+    """A tools/call on a connection of its own that is read as it comes and can be left."""
+
+    def __init__(self, port, params, headers, timeout=30):
+        self.port = port
+        self.began = time.monotonic()
+        body = json.dumps({"jsonrpc": "2.0", "id": "q", "method": "tools/call", "params": params})
+        self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
+        self.send(headers, body)
+        self.got = b""
+        self.closed = False
+
+    def send(self, headers, body):
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self.socket.sendall(f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{lines}"
+                            f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+
+    def hear(self, seconds=0.0):
+        """What comes in that time, or nothing more once the stream has ended."""
+        if not self.closed and select.select([self.socket], [], [], seconds)[0]:
+            try:
+                part = self.socket.recv(65536)
+            except ConnectionError:
+                part = b""
+            self.closed = not part
+            self.got += part
+
+    @property
+    def head(self):
+        return self.got.partition(b"\r\n\r\n")[0].decode().lower()
+
+    @property
+    def streams(self):
+        return "content-type: text/event-stream" in self.head
+
+    def body(self):
+        """(decoded so far, whole)"""
+        head, found, rest = self.got.partition(b"\r\n\r\n")
+        if not found:
+            return b"", False
+        if b"transfer-encoding: chunked" not in head.lower():
+            return rest, complete(self.got)
+        out = b""
+        while True:
+            size, found, rest = rest.partition(b"\r\n")
+            if not found:
+                return out, False
+            size = int(size, 16)
+            if size == 0:
+                return out, rest == b"\r\n"
+            if len(rest) < size + 2:
+                return out, False
+            out, rest = out + rest[:size], rest[size + 2:]
+
+    def messages(self):
+        if not self.streams:
+            text = self.body()[0]
+            return [json.loads(text)] if text else []
+        events = self.body()[0].decode().split("\r\n\r\n")
+        return [json.loads(event.partition("data: ")[2]) for event in events
+                if event.startswith("event: message\r\n")]
+
+    def answer(self, seconds=30):
+        """The message that answers, once all has come; else None. Its time is in `took`."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not self.closed and not self.body()[1]:
+            self.hear(0.05)
+        self.took = time.monotonic() - self.began
+        messages = self.messages() if self.body()[1] else []
+        return messages[-1] if messages and messages[-1].get("id") == "q" else None
+
+    def result(self, seconds=30):
+        return (self.answer(seconds) or {}).get("result") or {}
+
+    def leave(self, way="fin"):
+        if way == "half":
+            self.socket.shutdown(socket.SHUT_WR)
+        elif way == "reset":
+            reset_close(self.socket)
+        else:
+            self.socket.close()
 
 
 def stored_part(answer):

@@ -2,7 +2,8 @@
 """HTTP framing of a running API, seen from outside: what is well-framed gets one answer and leaves
 the connection usable, what is ambiguous gets one refusal and the end of the connection. Each case is
 sent whole, cut at every byte, byte by byte, and with a probe pipelined behind it: the number of
-answers tells whether the server and we agree on where requests end.
+answers tells whether the server and we agree on where requests end. Beside the cases here, which
+take REFUSALS for an answer, the 85 of framing_cases.py each have one pinned answer.
 
     test_framing.py [HOST:PORT [PATH]]      default: a stack of its own, /healthz
 
@@ -14,6 +15,9 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from framing_cases import CLOSES, MUST, ROWS
+
+ROWS_COUNT, ROWS_REFUSED_COUNT = 85, 62
 ANSWER_S_MAX = 10
 CLIENTS = 8  # at a time, below any sane limit per address
 REFUSALS = {400, 413, 414, 415, 417, 431, 501, 505}
@@ -134,6 +138,9 @@ def bad_cases(p):
         "odd method": b"GE(T / HTTP/1.1\r\nHost: a\r\n\r\n",
         "CR first": b"\r" + get(p),
         "two blank lines first": b"\r\n\r\n" + get(p),
+        # Answered at once: without an end of line nothing more would come.
+        "what was left of a body": b'":"x"}',
+        "a word without an end": b"A" * 33,
     }
     return cases
 
@@ -191,10 +198,10 @@ class Client:
             raise Framing(f"{what}: {got or 'closed'}, not an answer that keeps the connection")
         return got[0]
 
-    def expect_refused(self, what):
+    def expect_refused(self, what, statuses=REFUSALS):
         got = self.answer()
-        if got is None or not got[1] or got[0] not in REFUSALS:
-            raise Framing(f"{what}: {got or 'closed'}, not a refusal")
+        if got is None or not got[1] or got[0] not in statuses:
+            raise Framing(f"{what}: {got or 'closed'}, not a refusal with {statuses}")
         if self.answer() is not None:
             raise Framing(f"{what}: answers after a refusal")
 
@@ -226,13 +233,16 @@ class Suite:
             return [data[i:i + 1] for i in range(len(data))]
         return [data[:cut], data[cut:]]
 
+    def send_in_pieces(self, client, data, cut):
+        for number, piece in enumerate(self.pieces(data, cut)):
+            if number:
+                time.sleep(0.0005)
+            if not client.send(piece):
+                break
+
     def one(self, name, data, cut, is_good):
         with Client(self.address) as client:
-            for number, piece in enumerate(self.pieces(data, cut)):
-                if number:
-                    time.sleep(0.0005)
-                if not client.send(piece):
-                    break
+            self.send_in_pieces(client, data, cut)
             if is_good:
                 client.expect_kept(name)
                 client.send(self.probe)
@@ -243,17 +253,45 @@ class Suite:
     def whole(self, cases, is_good):
         return [(n, lambda n=n, d=d: self.one(n, d, None, is_good)) for n, d in cases.items()]
 
+    def spots(self, data):
+        """Where to cut; 0 is at each byte. Long cases are long in one place only; their first and
+        last bytes tell enough."""
+        spots = [c for c in range(len(data)) if c < 300 or c > len(data) - 50]
+        return spots[1::20] if len(data) > 2000 else spots
+
     def cut(self, cases, is_good):
-        out = []
-        for name, data in cases.items():
-            # Long cases are long in one place only; their first and last bytes tell enough.
-            spots = [c for c in range(len(data)) if c < 300 or c > len(data) - 50]
-            if len(data) > 2000:
-                spots = spots[1::20]
-            for c in spots:
-                out.append((f"{name}, cut at {c or 'each byte'}",
-                            lambda n=name, d=data, c=c: self.one(n, d, c, is_good)))
-        return out
+        return [(f"{name}, cut at {c or 'each byte'}",
+                 lambda n=name, d=data, c=c: self.one(n, d, c, is_good))
+                for name, data in cases.items() for c in self.spots(data)]
+
+    def row(self, row, cut=None, behind=b""):
+        """One of framing_cases.py; `behind`: the probe, in the same write as the row."""
+        with Client(self.address) as client:
+            self.send_in_pieces(client, row.data + behind, cut)
+            if row.refused:
+                client.expect_refused(row.name, {row.answers})
+                return
+            if row.answers == CLOSES:
+                got = client.answer()
+                if got is None or not got[1] or client.answer() is not None:
+                    raise Framing(f"{row.name}: {got or 'closed'}, not one answer and the end")
+                return
+            for _ in range(row.answers):
+                client.expect_kept(row.name)
+            if not behind:
+                client.send(self.probe)
+            self.expect_probe(client, row.name)
+
+    def rows(self):
+        return [(row.name, lambda row=row: self.row(row)) for row in ROWS]
+
+    def rows_cut(self):
+        return [(f"{row.name}, cut at {c or 'each byte'}", lambda row=row, c=c: self.row(row, c))
+                for row in ROWS for c in self.spots(row.data)]
+
+    def rows_pipelined(self):
+        return [(f"{row.name} + probe", lambda row=row: self.row(row, behind=self.probe))
+                for row in ROWS]
 
     def pair(self, first, second, second_is_good):
         name = f"{first} + {second}"
@@ -321,12 +359,19 @@ def main(args):
         suite.run("ambiguous with a request behind", suite.behind_bad()),
         suite.run("pipelined pairs", suite.pairs()),
         suite.run("prefixes", suite.prefixes()),
+        suite.run("85 pinned", suite.rows()),
+        suite.run("85 pinned, cut", suite.rows_cut()),
+        suite.run("85 pinned with a request behind", suite.rows_pipelined()),
         suite.run("well-framed, cut", suite.cut(suite.good, True)),
         suite.run("ambiguous, cut", suite.cut(suite.bad, False)),
     ]
     passed, failed = (sum(column) for column in zip(*counts))
+    must = [row for row in ROWS if row.rule == MUST]
+    if (len(ROWS), len(must)) != (ROWS_COUNT, ROWS_REFUSED_COUNT):
+        failed += 1
     print(json.dumps({"test": "framing", "passed": passed, "failed": failed,
-                      "good_cases": len(suite.good), "bad_cases": len(suite.bad)}))
+                      "good_cases": len(suite.good), "bad_cases": len(suite.bad),
+                      "pinned": len(ROWS), "must_be_refused": len(must)}))
     return 1 if failed else 0
 
 

@@ -6,10 +6,8 @@ answers (seed 001), with curl."""
 
 import base64
 import json
-import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -41,16 +39,16 @@ def new_id(what="plain"):
     return f"{what}-{uuid.uuid4()}"
 
 
-class Held:
-    """A tools/call on a connection of its own that is read as it comes and can be left."""
+class Held(rig.HeldCall):
+    """One of the probe tools, by a carrier of the effect ID."""
 
     def __init__(self, effect_id, plan, api=0, tool="probe", key="argument", progress=None,
                  accept="application/json, text/event-stream", token="rig-alice"):
-        self.port, self.effect_id = stack.apis[api].port, effect_id
-        self.began = time.monotonic()
+        self.effect_id = effect_id
         arguments = {"plan": json.dumps(plan)} if plan is not None else {}
         params = {"name": tool, "arguments": arguments, "_meta": rig.meta(False)}
-        headers = rig.Client(self.port, token).headers("tools/call", tool, {"Accept": accept})
+        port = stack.apis[api].port
+        headers = rig.Client(port, token).headers("tools/call", tool, {"Accept": accept})
         if key == "argument":
             arguments["effect_id"] = effect_id
         elif key == "param":
@@ -61,81 +59,7 @@ class Held:
             headers["Idempotency-Key"] = effect_id
         if progress is not None:
             params["_meta"]["progressToken"] = progress
-        body = json.dumps({"jsonrpc": "2.0", "id": "q", "method": "tools/call", "params": params})
-        self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=30)
-        self.send(headers, body)
-        self.got = b""
-        self.closed = False
-
-    def send(self, headers, body):
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        self.socket.sendall(f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{lines}"
-                            f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
-
-    def hear(self, seconds=0.0):
-        """What comes in that time, or nothing more once the stream has ended."""
-        if not self.closed and select.select([self.socket], [], [], seconds)[0]:
-            try:
-                part = self.socket.recv(65536)
-            except ConnectionError:
-                part = b""
-            self.closed = not part
-            self.got += part
-
-    @property
-    def head(self):
-        return self.got.partition(b"\r\n\r\n")[0].decode().lower()
-
-    @property
-    def streams(self):
-        return "content-type: text/event-stream" in self.head
-
-    def body(self):
-        """(decoded so far, whole)"""
-        head, found, rest = self.got.partition(b"\r\n\r\n")
-        if not found:
-            return b"", False
-        if b"transfer-encoding: chunked" not in head.lower():
-            return rest, rig.complete(self.got)
-        out = b""
-        while True:
-            size, found, rest = rest.partition(b"\r\n")
-            if not found:
-                return out, False
-            size = int(size, 16)
-            if size == 0:
-                return out, rest == b"\r\n"
-            if len(rest) < size + 2:
-                return out, False
-            out, rest = out + rest[:size], rest[size + 2:]
-
-    def messages(self):
-        if not self.streams:
-            text = self.body()[0]
-            return [json.loads(text)] if text else []
-        events = self.body()[0].decode().split("\r\n\r\n")
-        return [json.loads(event.partition("data: ")[2]) for event in events
-                if event.startswith("event: message\r\n")]
-
-    def answer(self, seconds=30):
-        """The message that answers, once all has come; else None. Its time is in `took`."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and not self.closed and not self.body()[1]:
-            self.hear(0.05)
-        self.took = time.monotonic() - self.began
-        messages = self.messages() if self.body()[1] else []
-        return messages[-1] if messages and messages[-1].get("id") == "q" else None
-
-    def result(self, seconds=30):
-        return (self.answer(seconds) or {}).get("result") or {}
-
-    def leave(self, way="fin"):
-        if way == "half":
-            self.socket.shutdown(socket.SHUT_WR)
-        elif way == "reset":
-            rig.reset_close(self.socket)
-        else:
-            self.socket.close()
+        super().__init__(port, params, headers)
 
 
 def kept(result):
