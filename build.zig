@@ -41,6 +41,7 @@ const api_files = [_][]const u8{
     "discover.c",  "effect_id.c", "headers.c", "health.c",  "http.c",      "http_text.c", "plain_tool.c", "request_state.c", "rounds.c",
     "http_write.c", "ladder.c",  "listener.c", "mcp.c",     "plain.c",     "presence.c",
     "result.c",    "rpc.c",      "sse.c",      "tasks.c",   "tools.c",     "watch.c",
+    "follow.c",    "listen.c",   "subscription.c",
 };
 const worker_files = [_][]const u8{
     "beat.c",       "downstream.c", "egress.c", "frame.c",         "host.c",      "phase_http.c",
@@ -58,7 +59,8 @@ const program_tests = [_][]const u8{ "test_terminal.c", "test_tool_folder.c" };
 const program_tested = [_][]const u8{ "terminal.c", "tool_folder.c" };
 const api_tests = [_][]const u8{
     "test_auth.c", "test_catalog.c", "test_conn.c", "test_effect_id.c",
-    "test_http.c", "test_mcp.c",     "test_plain.c", "test_request_state.c", "test_rpc.c",
+    "test_http.c", "test_mcp.c", "test_plain.c", "test_request_state.c", "test_rpc.c",
+    "test_subscription.c",
 };
 const worker_tests = [_][]const u8{
     "test_downstream.c", "test_egress.c", "test_frame.c", "test_program.c", "test_retry.c", "test_run.c",

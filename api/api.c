@@ -9,6 +9,8 @@
 #include "api/call.h"
 #include "api/catalog.h"
 #include "api/companion.h"
+#include "api/follow.h"
+#include "api/listen.h"
 #include "api/listener.h"
 #include "api/mcp.h"
 #include "api/plain.h"
@@ -78,6 +80,7 @@ static void on_catalog(void *ctx, enum hf_code code, int64_t number, const struc
 		catalog_replace(api->catalog, number, tools, count);
 		log_info("tools read", "catalog", LOG_INT(number), "tools", LOG_INT(count),
 			 nullptr);
+		listens_tools_changed(api->listens);
 	}
 	resume(waiting, code, err); /* none of them waits again */
 	hf_assert(!api->waiting);
@@ -138,8 +141,10 @@ static void on_reborn(void *ctx)
 static void on_wake(void *ctx, enum wake wake)
 {
 	const struct api *api = ctx;
-	if (wake == WAKE_ENDED)
-		watch_hint(api->watch);
+	if (wake != WAKE_ENDED)
+		return;
+	watch_hint(api->watch);
+	follow_hint(api->follow);
 }
 
 /* What waits for the store: who we are there, and what plain calls look at. */
@@ -153,6 +158,8 @@ static void open_waiting(struct api *api)
 	api->companions = companions_new();
 	api->watch = watch_new(api->loop, api->store);
 	api->plains = plains_new(api);
+	api->follow = follow_new(api->loop, api->store);
+	api->listens = listens_new(api);
 	api->presence = presence_open(api->loop, api->store, api->config->beat_ms, &hooks);
 	store_on_wake(api->store, on_wake, api);
 }
@@ -189,6 +196,7 @@ static void drain(struct api *api)
 	api->drain_until_ms = clock_boot_ms() + api->config->drain_ms;
 	listener_drain(api->listener);
 	plains_drain(api->plains);
+	listens_drain(api->listens);
 	companions_drain(api->companions);
 	ev_timer_start(api->loop, &api->drain);
 }
@@ -281,6 +289,7 @@ static void on_collect(void *ctx)
 	listener_collect(api->listener);
 	auth_collect(api->auth);
 	plains_collect(api->plains);
+	listens_collect(api->listens);
 }
 
 static enum hf_code open_monitor(struct api *api, struct hf_err *err)
@@ -323,6 +332,8 @@ static void api_close(struct api *api)
 		listener_close(api->listener);
 	api->presence = presence_close(api->presence);
 	api->plains = plains_free(api->plains);
+	api->listens = listens_free(api->listens);
+	api->follow = follow_free(api->follow);
 	api->watch = watch_free(api->watch);
 	api->companions = companions_free(api->companions);
 	ev_timer_stop(api->loop, &api->refresh);

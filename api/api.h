@@ -12,8 +12,10 @@ struct call;
 struct catalog;
 struct companions;
 struct config;
+struct follow;
 struct keyring;
 struct listener;
+struct listens;
 struct monitor;
 struct plains;
 struct presence;
@@ -30,6 +32,8 @@ struct api {
 	struct presence *presence;
 	struct watch *watch;
 	struct plains *plains;
+	struct follow *follow;
+	struct listens *listens;
 	struct companions *companions;
 	struct ev_loop *loop;
 	struct keyring *keyring; /* signs what clients carry (request_state.h) */

@@ -22,6 +22,7 @@ struct principal {
 	int64_t owner;    /* the store's number; 0: not asked for yet, written by api.c */
 	unsigned accepts; /* accepts in flight in this process, counted by tools.c and plain.c */
 	unsigned plains;  /* plain calls that wait in this process, counted by plain.c */
+	unsigned listens; /* its streams of notifications in this process, counted by listen.c */
 	/* private */
 	unsigned pins;
 	struct principal *next;

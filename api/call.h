@@ -27,7 +27,10 @@ struct call {
 	 * nullable, set by whoever waits; never from inside a function of this file. The call must
 	 * still be ended by call_reply or call_end (which then only free it). */
 	void (*on_gone)(struct call *call);
-	void *on_gone_ctx;
+	/* Called each time that a stream's client has taken all that was written, from a turn of
+	 * the loop and never from inside a function of this file; nullable. It may end the call. */
+	void (*on_drained)(struct call *call);
+	void *on_gone_ctx; /* of both */
 };
 
 /* A header by its name (any case); false when absent. Where there are several, `value` is the last
@@ -56,5 +59,7 @@ void call_stream(struct call *call, const struct stream_head *head);
 /* `bytes` are copied and sent as soon as the socket takes them; dropped once the client is gone. A
  * client that does not read what it was sent counts as gone. */
 void call_write(struct call *call, struct slice bytes);
+/* What was written and waits for the client to take it. */
+size_t call_unsent(struct call *call);
 /* Ends the call like call_reply. */
 void call_end(struct call *call);

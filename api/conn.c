@@ -101,6 +101,7 @@ struct conn {
 	bool timed_out;   /* the timer of the state fired */
 	bool answered;    /* the answer of this request is in `out` */
 	bool close_after; /* this answer is the last */
+	bool drained;     /* what stood in `out` is sent, and whoever streams is not told yet */
 };
 
 /* A call and the way back from it; lives in the call's own arena. */
@@ -243,6 +244,7 @@ static bool flush(struct conn *conn)
 	ev_io_stop(conn->loop, &conn->write_io);
 	if (conn->state == CONN_STREAMING)
 		timer_set(conn, 0);
+	conn->drained = conn->drained || conn->out_sent > 0;
 	conn->out_sent = conn->out_mark = 0;
 	if (conn->out.room > READ_BYTES)
 		buf_deinit(&conn->out);
@@ -367,6 +369,13 @@ static bool advance_streaming(struct conn *conn)
 	}
 	if (conn->end || conn->hung_up || conn->timed_out || !flush(conn)) {
 		conn_shut(conn);
+		return true;
+	}
+	if (conn->drained && unsent(conn) == 0) {
+		conn->drained = false;
+		struct call *call = &conn->call->call;
+		if (call->on_drained)
+			call->on_drained(call); /* may end it: `call` is then no more */
 		return true;
 	}
 	return false;
@@ -643,6 +652,12 @@ void call_write(struct call *call, struct slice bytes)
 	else
 		buf_add_slice(&conn->out, bytes);
 	resume(conn);
+}
+
+size_t call_unsent(struct call *call)
+{
+	const struct conn_call *out = container_of(call, struct conn_call, call);
+	return call->gone ? 0 : unsent(out->conn);
 }
 
 void call_end(struct call *call)

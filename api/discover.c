@@ -19,9 +19,11 @@ void mcp_discover(struct request *request)
 {
 	const struct catalog *catalog = request->api->catalog;
 	hf_cleanup(buf) struct buf result = {};
-	buf_add_text(&result, "{\"resultType\":\"complete\",\"supportedVersions\":[\"" MCP_REVISION
-			      "\"],\"capabilities\":{\"tools\":{},\"extensions\":{\"" MCP_TASKS
-			      "\":{},\"dev.holdfast/effects\":{");
+	buf_add_text(
+	    &result,
+	    "{\"resultType\":\"complete\",\"supportedVersions\":[\"" MCP_REVISION
+	    "\"],\"capabilities\":{\"tools\":{\"listChanged\":true},\"extensions\":{\"" MCP_TASKS
+	    "\":{},\"dev.holdfast/effects\":{");
 	buf_add_format(&result, "\"retentionMs\":%lld,\"tombstoneMs\":%lld,\"carriers\":[",
 		       (long long)catalog_result_ttl_ms(catalog),
 		       (long long)catalog_tombstone_ttl_ms(catalog));

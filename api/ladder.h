@@ -7,8 +7,9 @@
 #include "runtime/arena.h"
 #include "runtime/slice.h"
 
-#define MCP_REVISION "2026-07-28"
-#define MCP_TASKS    "io.modelcontextprotocol/tasks"
+#define MCP_REVISION     "2026-07-28"
+#define MCP_TASKS        "io.modelcontextprotocol/tasks"
+#define MCP_SUBSCRIPTION "io.modelcontextprotocol/subscriptionId"
 /* data of RPC_MISSING_CAPABILITY, and what discover advertises for it: exactly {} (T1.3). */
 #define MCP_TASKS_REQUIRED "{\"requiredCapabilities\":{\"extensions\":{\"" MCP_TASKS "\":{}}}}"
 

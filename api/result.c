@@ -1,9 +1,10 @@
-/* result.c - see result.h. Called by tools.c and tasks.c. The stored part of a result is spliced in
- * byte for byte, so that a repeat is answered with the very same bytes (design §2). */
+/* result.c - see result.h. Called by tools.c, tasks.c and listen.c. The stored part of a result is
+ * spliced in byte for byte, so that a repeat is answered with the very same bytes (design §2). */
 #include "api/result.h"
 
 #include <time.h>
 
+#include "api/ladder.h"
 #include "runtime/base.h"
 #include "runtime/json.h"
 #include "runtime/task.h"
@@ -94,14 +95,19 @@ static void add_effect(const struct task_view *view, const bool *replayed, struc
 	buf_add_format(out, ",\"attempt\":%d}", view->attempt);
 }
 
-static void add_meta(const struct task_view *view, const bool *replayed, struct buf *out)
+static void add_meta_members(const struct task_view *view, const bool *replayed, struct buf *out)
 {
-	buf_add_text(out, ",\"_meta\":{");
 	result_add_server_info(out);
 	buf_add_byte(out, ',');
 	add_effect(view, replayed, out);
 	if (!task_state_is_terminal(view->state) && view->progress >= 0 && view->progress <= 1)
 		buf_add_format(out, ",\"dev.holdfast/progress\":%.4f", view->progress);
+}
+
+static void add_meta(const struct task_view *view, const bool *replayed, struct buf *out)
+{
+	buf_add_text(out, ",\"_meta\":{");
+	add_meta_members(view, replayed, out);
 	buf_add_byte(out, '}');
 }
 
@@ -167,11 +173,12 @@ static bool add_stored_result(const struct task_view *view, const bool *replayed
 	return true;
 }
 
-bool result_task(const struct task_view *view, int64_t poll_interval_ms, struct buf *out)
+/* DetailedTask but for its _meta, each member behind a comma. */
+static bool add_detailed_task(const struct task_view *view, int64_t poll_interval_ms,
+			      struct buf *out)
 {
 	hf_assert(poll_interval_ms > 0);
 
-	buf_add_text(out, "{\"resultType\":\"complete\"");
 	add_task(view, poll_interval_ms, out);
 	if (view->state == TASK_COMPLETED) {
 		buf_add_text(out, ",\"result\":");
@@ -187,7 +194,29 @@ bool result_task(const struct task_view *view, int64_t poll_interval_ms, struct 
 	}
 	if (view->state == TASK_WAITING)
 		buf_add_text(out, ",\"inputRequests\":{}");
+	return true;
+}
+
+bool result_task(const struct task_view *view, int64_t poll_interval_ms, struct buf *out)
+{
+	buf_add_text(out, "{\"resultType\":\"complete\"");
+	if (!add_detailed_task(view, poll_interval_ms, out))
+		return false;
 	add_meta(view, nullptr, out);
+	buf_add_byte(out, '}');
+	return true;
+}
+
+bool result_task_notice(const struct task_view *view, int64_t poll_interval_ms,
+			struct slice subscription, struct buf *out)
+{
+	buf_add_text(out, "{\"_meta\":{\"" MCP_SUBSCRIPTION "\":");
+	buf_add_slice(out, subscription);
+	buf_add_byte(out, ',');
+	add_meta_members(view, nullptr, out);
+	buf_add_byte(out, '}');
+	if (!add_detailed_task(view, poll_interval_ms, out))
+		return false;
 	buf_add_byte(out, '}');
 	return true;
 }

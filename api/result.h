@@ -21,6 +21,9 @@ void result_handle(const struct task_view *view, bool replayed, int64_t poll_int
 /* GetTaskResult (T5). False: the stored outcome cannot be sent; `out` is to be dropped. */
 [[nodiscard]] bool result_task(const struct task_view *view, int64_t poll_interval_ms,
 			       struct buf *out);
+/* The same as params of a notification of `subscription`, the raw id of a listen (T10.2). */
+[[nodiscard]] bool result_task_notice(const struct task_view *view, int64_t poll_interval_ms,
+				      struct slice subscription, struct buf *out);
 
 /* CallToolResult of a completed task: its stored part byte for byte. False as above. */
 [[nodiscard]] bool result_call(const struct task_view *view, bool replayed, struct buf *out);

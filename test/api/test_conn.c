@@ -3,7 +3,7 @@
  * the client is gone, /gone tells how many were, /big answers with BIG_BYTES, /live tells how many
  * connections live, /drain drains the listener. Streams: /stream is two pieces 20 ms apart, /burst
  * three at once, /quiet one piece and no end, /lump likewise of BIG_BYTES, /endless pieces of
- * ENDLESS_BYTES for ever. */
+ * ENDLESS_BYTES for ever, /patient lumps of BIG_BYTES, each once the last is taken, then an end. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -131,6 +131,28 @@ static void on_stream_gone(struct call *call)
 	call_end(call);
 }
 
+static void write_lump(struct call *call)
+{
+	char *lump = hf_alloc(BIG_BYTES);
+	memset(lump, 'l', BIG_BYTES);
+	call_write(call, (struct slice){ lump, BIG_BYTES });
+	free(lump);
+}
+
+static void on_patient_end(struct call *call)
+{
+	cr_assert_eq(call_unsent(call), 0);
+	call_end(call);
+}
+
+static void on_patient_drained(struct call *call)
+{
+	cr_assert_eq(call_unsent(call), 0);
+	call->on_drained = on_patient_end;
+	write_lump(call);
+	cr_assert_gt(call_unsent(call), BIG_BYTES);
+}
+
 static void on_stream_call(struct call *call)
 {
 	call->on_gone = on_stream_gone;
@@ -146,11 +168,12 @@ static void on_stream_call(struct call *call)
 		open_stream(call, "e");
 		call->on_gone_ctx = later_start(call, 0.001, 0.001, on_endless);
 	} else if (slice_is(call->path, "/lump")) {
-		char *lump = hf_alloc(BIG_BYTES);
-		memset(lump, 'l', BIG_BYTES);
 		open_stream(call, "");
-		call_write(call, (struct slice){ lump, BIG_BYTES });
-		free(lump);
+		write_lump(call);
+	} else if (slice_is(call->path, "/patient")) {
+		call->on_drained = on_patient_drained;
+		open_stream(call, "");
+		write_lump(call);
 	} else {
 		open_stream(call, "quiet");
 	}
@@ -159,7 +182,8 @@ static void on_stream_call(struct call *call)
 static bool is_stream(struct slice path)
 {
 	return slice_is(path, "/stream") || slice_is(path, "/burst") ||
-	       slice_is(path, "/endless") || slice_is(path, "/quiet") || slice_is(path, "/lump");
+	       slice_is(path, "/endless") || slice_is(path, "/quiet") || slice_is(path, "/lump") ||
+	       slice_is(path, "/patient");
 }
 
 static void on_call(struct call *call)
@@ -664,6 +688,30 @@ HF_TEST(conn, a_stream_that_is_not_read_is_dropped_and_one_that_is_goes_on, .ini
 	wait_for_number(GET("/gone"), 2);
 	close(deaf);
 	wait_for_number(GET("/live"), 1);
+}
+
+HF_TEST(conn, who_streams_is_told_when_all_of_it_is_taken, .init = start, .fini = stop)
+{
+	int fd = dial_narrow();
+	static char got[1'000'000];
+	size_t total = 0;
+	for (int i = 0; i < 2; i++) { /* the connection lives on */
+		say(fd, GET("/patient"));
+		size_t letters = 0;
+		bool whole = false;
+		while (!whole) {
+			ssize_t n = recv(fd, got, sizeof got, 0);
+			cr_assert_gt(n, 0, "after %zu", letters);
+			for (ssize_t at = 0; at < n; at++)
+				letters += got[at] == 'l';
+			whole = n >= 5 && memcmp(got + n - 5, "0\r\n\r\n", 5) == 0;
+		}
+		cr_assert_geq(letters, 2 * BIG_BYTES);
+		total += letters;
+	}
+	cr_assert_lt(total, 4 * BIG_BYTES + 100); /* and those of the heads */
+	close(fd);
+	cr_assert_eq(ask_number(GET("/gone")), 0);
 }
 
 static void start_hasty(void)

@@ -133,7 +133,7 @@ class ToolChanger(threading.Thread):
 
     def __init__(self, stack):
         super().__init__(daemon=True)
-        self.stack, self.over = stack, threading.Event()
+        self.stack, self.over, self.client = stack, threading.Event(), stack.client()
         self.folder = stack.folder / "changed"
         self.folder.mkdir()
 
@@ -145,6 +145,8 @@ class ToolChanger(threading.Thread):
                     "effect_id": "none", "inputSchema": {"type": "object"},
                     "answer": {"content": [{"type": "text", "text": "Changed."}]}}))
                 self.stack.command("tools", "apply", self.folder)
+                # An unknown tool is looked for again at once; else the API looks each second.
+                self.client.call("test_unknown_tool", {})
                 wish.unlink()
 
 
@@ -187,7 +189,8 @@ def main():
     equal(len(required), REQUIRED_COUNT, "scenarios that the revision requires")
     folders = sorted(file.parent for file in FIXTURES.glob("*/tool.json"))
     packs = sorted(file.parent for file in FIXTURES.glob("*/pack.json"))
-    stack = Stack(apis=1, workers=2, tools=())
+    # One API process: nobody else must have seen a change of the tools before it is told.
+    stack = Stack(apis=1, workers=2, tools=(), settings={"api": {"listen_settle_ms": 50}})
     stack.command("tools", "apply", *folders, *packs)
     changer = ToolChanger(stack)
     changer.start()

@@ -1,0 +1,200 @@
+/* follow.c - see follow.h. Used by listen.c; api.c passes the store's hints on. The round is in the
+ * order of the last looks: a tick takes from its head and appends. Who is to be looked at first, or
+ * again, stands in the urgent line before. */
+#include "api/follow.h"
+
+#include <stdlib.h>
+
+#include <ev.h>
+
+#include "runtime/base.h"
+#include "runtime/clock.h"
+#include "runtime/store.h"
+
+struct line {
+	struct follower *first, *last;
+	size_t count;
+};
+
+struct follow {
+	struct ev_loop *loop;
+	struct store *store;
+	struct line urgent;    /* to be looked at as soon as a few others have been */
+	struct line round;     /* looked at in turn */
+	size_t hinted;         /* so many from its head are to be looked at soon */
+	unsigned urgent_looks; /* in flight */
+	bool away;             /* the store did not answer lately */
+	ev_timer timer;
+	int64_t ticked_ms;
+};
+
+/* The way back from the store. It outlives a follower that was removed meanwhile. */
+struct look_back {
+	struct follow *follow;
+	struct follower *follower; /* nullptr: removed */
+	bool urgent;
+};
+
+static void line_take(struct line *line, struct follower *follower)
+{
+	*(follower->previous ? &follower->previous->next : &line->first) = follower->next;
+	*(follower->next ? &follower->next->previous : &line->last) = follower->previous;
+	line->count--;
+}
+
+static void line_append(struct line *line, struct follower *follower)
+{
+	follower->next = nullptr;
+	follower->previous = line->last;
+	*(line->last ? &line->last->next : &line->first) = follower;
+	line->last = follower;
+	line->count++;
+}
+
+static void arm(struct follow *follow)
+{
+	int64_t pause_ms = follow->hinted ? FOLLOW_SOON_MS : FOLLOW_EVERY_MS;
+	int64_t wait_ms = follow->ticked_ms + pause_ms - clock_boot_ms();
+	ev_timer_stop(follow->loop, &follow->timer);
+	if (!follow->round.first)
+		return;
+	ev_now_update(follow->loop);
+	ev_timer_set(&follow->timer, wait_ms > 0 ? (double)wait_ms / 1000 : 0, 0);
+	ev_timer_start(follow->loop, &follow->timer);
+}
+
+static void on_polled(void *ctx, enum hf_code code, const struct task_view *view,
+		      const struct hf_err *err);
+
+static void look_at(struct follower *follower, bool urgent)
+{
+	struct look_back *look = hf_alloc(sizeof *look);
+	look->follow = follower->follow;
+	look->follower = follower;
+	look->urgent = urgent;
+	follower->look = look;
+	follower->again = false;
+	store_poll(follower->follow->store, follower->owner, &follower->id, on_polled, look);
+}
+
+/* Results may be large, and these looks are likely to bring some: a few at a time. */
+static void hurry(struct follow *follow)
+{
+	while (follow->urgent.first && (follow->away || follow->urgent_looks < FOLLOW_URGENT_MAX)) {
+		struct follower *at = follow->urgent.first;
+		line_take(&follow->urgent, at);
+		line_append(&follow->round, at);
+		at->urgent = false;
+		follow->urgent_looks++;
+		look_at(at, true);
+	}
+	if (!ev_is_active(&follow->timer))
+		arm(follow);
+}
+
+static void on_polled(void *ctx, enum hf_code code, const struct task_view *view,
+		      const struct hf_err *err)
+{
+	struct look_back look = *(struct look_back *)ctx;
+	free(ctx);
+	if (look.urgent)
+		look.follow->urgent_looks--;
+	look.follow->away = code != HF_OK && code != HF_MISSING;
+	if (code != HF_CANCELLED) /* the store is being closed */
+		hurry(look.follow);
+	struct follower *follower = look.follower;
+	if (!follower)
+		return;
+	follower->look = nullptr;
+	if (follower->again && !look.follow->away)
+		follow_again(follower);
+	follower->seen(follower->ctx, code, view, err); /* `follower` may be no more */
+}
+
+static void on_tick(struct ev_loop *, ev_timer *timer, int)
+{
+	struct follow *follow = container_of(timer, struct follow, timer);
+	size_t count = follow->round.count;
+	size_t looks = count < FOLLOW_LOOKS_MAX ? count : FOLLOW_LOOKS_MAX;
+	follow->ticked_ms = clock_boot_ms();
+	for (size_t i = 0; i < looks; i++) {
+		struct follower *at = follow->round.first;
+		line_take(&follow->round, at);
+		line_append(&follow->round, at);
+		if (at->look)
+			at->again = at->again || follow->hinted > 0;
+		else if (!at->paused)
+			look_at(at, false);
+	}
+	follow->hinted -= follow->hinted < looks ? follow->hinted : looks;
+	arm(follow);
+}
+
+struct follow *follow_new(struct ev_loop *loop, struct store *store)
+{
+	struct follow *follow = hf_alloc(sizeof *follow);
+	follow->loop = loop;
+	follow->store = store;
+	ev_init(&follow->timer, on_tick);
+	return follow;
+}
+
+struct follow *follow_free(struct follow *follow)
+{
+	if (!follow)
+		return nullptr;
+	hf_assert(!follow->round.first);
+	hf_assert(!follow->urgent.first);
+	ev_timer_stop(follow->loop, &follow->timer);
+	free(follow);
+	return nullptr;
+}
+
+static void enqueue(struct follow *follow, struct follower *follower)
+{
+	follower->urgent = true;
+	line_append(&follow->urgent, follower);
+	if (!follow->round.first)
+		follow->ticked_ms = clock_boot_ms();
+	hurry(follow);
+}
+
+void follow_add(struct follow *follow, struct follower *follower)
+{
+	hf_assert(!follower->follow);
+	hf_assert(follower->seen);
+	follower->follow = follow;
+	follower->paused = false;
+	enqueue(follow, follower);
+}
+
+void follow_remove(struct follower *follower)
+{
+	struct follow *follow = follower->follow;
+	if (!follow)
+		return;
+	line_take(follower->urgent ? &follow->urgent : &follow->round, follower);
+	if (follower->look)
+		follower->look->follower = nullptr;
+	follower->look = nullptr;
+	follower->follow = nullptr;
+}
+
+void follow_again(struct follower *follower)
+{
+	struct follow *follow = follower->follow;
+	hf_assert(follow);
+	follower->paused = false;
+	if (follower->look)
+		follower->again = true;
+	if (follower->look || follower->urgent)
+		return;
+	line_take(&follow->round, follower);
+	enqueue(follow, follower);
+}
+
+void follow_hint(struct follow *follow)
+{
+	follow->hinted = follow->round.count;
+	arm(follow);
+}
