@@ -101,7 +101,8 @@ def refused(answer, what):
 
 
 def text_of(answer):
-    return answer.result["content"][0]["text"] if answer.result else repr(answer)
+    content = (answer.result or {}).get("content")
+    return content[0]["text"] if content else repr(answer)
 
 
 def stored(stack):
