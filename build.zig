@@ -23,8 +23,8 @@ const runtime_files = [_][]const u8{
     "pgdial.c", "pgfail.c", "pgvalue.c", "random.c", "resolve.c", "rfc3339.c", "schema.c",
     "schema_check.c", "schema_pattern.c",
     "sql_text.c",     "sqlphase.c",      "store.c",       "store_api.c",  "store_worker.c",
-    "task.c",         "template.c",      "tool.c",        "tool_check.c", "tool_parse.c",
-    "tool_http.c",    "tool_phase.c",   "tool_plain.c",   "value.c",
+    "task.c", "template.c", "tool.c", "tool_check.c", "tool_parse.c", "tool_http.c",
+    "tool_phase.c", "tool_plain.c", "value.c", "trace.c",
 };
 /// The program itself: the only files that see both api/ and worker/.
 const program_files = [_][]const u8{
@@ -37,29 +37,31 @@ const program_files = [_][]const u8{
     "terminal.c",    "tool_apply.c", "tool_folder.c",
 };
 const api_files = [_][]const u8{
-    "answer.c",    "api.c",      "auth.c",     "catalog.c", "companion.c", "conn.c",
-    "discover.c",  "effect_id.c", "headers.c", "health.c",  "http.c",      "http_text.c", "plain_tool.c", "request_state.c", "rounds.c",
-    "http_write.c", "ladder.c",  "listener.c", "mcp.c",     "plain.c",     "presence.c",
+    "answer.c", "api.c", "auth.c", "catalog.c", "companion.c", "conn.c", "discover.c",
+    "effect_id.c", "headers.c", "health.c", "http.c", "http_text.c", "plain_tool.c",
+    "request_state.c", "rounds.c", "http_write.c", "ladder.c", "listener.c", "mcp.c", "plain.c",
+    "presence.c", "call_trace.c", "cursor.c", "intent_window.c", "param_headers.c",
     "result.c",    "rpc.c",      "sse.c",      "tasks.c",   "tools.c",     "watch.c",
     "follow.c",    "listen.c",   "subscription.c",
 };
 const worker_files = [_][]const u8{
     "beat.c",       "downstream.c", "egress.c", "frame.c",         "host.c",      "phase_http.c",
     "phase_program.c", "phase_sql.c", "phase_wait.c", "plain.c", "retry.c",  "run.c", "run_keep.c",
-    "run_outcome.c", "run_phase.c", "run_write.c",     "rundir.c",    "spawn.c",
+    "run_outcome.c", "run_phase.c", "run_write.c",     "rundir.c",    "span.c",      "spawn.c",
     "tail.c",       "text.c",       "unpack.c",     "versions.c",      "worker.c",
 };
 const runtime_tests = [_][]const u8{
     "test_config.c", "test_id.c", "test_input.c", "test_json.c", "test_key.c", "test_log.c",
-    "test_metrics.c", "test_pgfail.c", "test_rfc3339.c",
-    "test_schema.c", "test_sql_text.c", "test_template.c", "test_tool.c", "test_tool_plain.c", "test_value.c",
+    "test_metrics.c", "test_pgfail.c", "test_rfc3339.c", "test_schema.c", "test_sql_text.c",
+    "test_template.c", "test_tool.c", "test_tool_plain.c", "test_value.c", "test_trace.c",
 };
 /// Of program files that stand alone; their sources ride along.
 const program_tests = [_][]const u8{ "test_terminal.c", "test_tool_folder.c" };
 const program_tested = [_][]const u8{ "terminal.c", "tool_folder.c" };
 const api_tests = [_][]const u8{
-    "test_auth.c", "test_catalog.c", "test_conn.c", "test_effect_id.c",
-    "test_http.c", "test_mcp.c", "test_plain.c", "test_request_state.c", "test_rpc.c",
+    "test_auth.c", "test_catalog.c", "test_conn.c", "test_effect_id.c", "test_http.c",
+    "test_mcp.c", "test_plain.c", "test_request_state.c", "test_rpc.c", "test_cursor.c",
+    "test_param_headers.c",
     "test_subscription.c",
 };
 const worker_tests = [_][]const u8{

@@ -21,8 +21,9 @@ struct call {
 	const struct header *headers;
 	size_t headers_count;
 	struct slice body;
-	void *server; /* of conn.c's owner: struct api */
-	bool gone;    /* the client hung up; the answer will be dropped */
+	void *server;  /* of conn.c's owner: struct api */
+	bool gone;     /* the client hung up; the answer will be dropped */
+	bool too_slow; /* gone, because it did not take in time what it was sent */
 	/* Called once when the client hangs up, or stops reading, before the end of the answer;
 	 * nullable, set by whoever waits; never from inside a function of this file. The call must
 	 * still be ended by call_reply or call_end (which then only free it). */

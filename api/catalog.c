@@ -16,24 +16,23 @@ struct catalog {
 	int64_t number;
 	struct catalog_entry *entries; /* by name */
 	size_t count;
-	struct buf tools_json;
 };
 
 struct catalog *catalog_new(void)
 {
-	struct catalog *catalog = hf_alloc(sizeof *catalog);
-	buf_add_text(&catalog->tools_json, "[]");
-	return catalog;
+	return hf_alloc(sizeof(struct catalog));
 }
 
 static void clear(struct catalog *catalog)
 {
-	for (size_t i = 0; i < catalog->count; i++)
+	for (size_t i = 0; i < catalog->count; i++) {
+		param_headers_free(catalog->entries[i].param_headers);
+		buf_deinit(&catalog->entries[i].json);
 		tool_free(catalog->entries[i].tool);
+	}
 	free(catalog->entries);
 	catalog->entries = nullptr;
 	catalog->count = 0;
-	buf_clear(&catalog->tools_json);
 }
 
 struct catalog *catalog_free(struct catalog *catalog)
@@ -41,7 +40,6 @@ struct catalog *catalog_free(struct catalog *catalog)
 	if (!catalog)
 		return nullptr;
 	clear(catalog);
-	buf_deinit(&catalog->tools_json);
 	free(catalog);
 	return nullptr;
 }
@@ -54,7 +52,6 @@ static int by_name(const void *left, const void *right)
 
 static bool read_tool(const struct store_tool *stored, struct catalog_entry *entry)
 {
-	static constexpr char MARK[] = "x-mcp-header";
 	struct hf_err err = {};
 	struct tool *tool;
 	/* tool_new refuses names that are reserved, too. */
@@ -72,10 +69,11 @@ static bool read_tool(const struct store_tool *stored, struct catalog_entry *ent
 	struct slice schema = tool->input_schema, property;
 	*entry = (struct catalog_entry){
 		.tool = tool,
-		.has_param_headers = memmem(schema.data, schema.len, MARK, sizeof MARK - 1),
+		.param_headers = param_headers_new(schema),
 		.names_effect_id =
 		    json_pointer(schema, slice_of("/properties/effect_id"), &property),
 	};
+	catalog_publish(tool, &entry->json);
 	return true;
 }
 
@@ -90,14 +88,6 @@ void catalog_replace(struct catalog *catalog, int64_t number, const struct store
 			catalog->count++;
 	if (catalog->count > 1)
 		qsort(catalog->entries, catalog->count, sizeof *catalog->entries, by_name);
-
-	buf_add_byte(&catalog->tools_json, '[');
-	for (size_t i = 0; i < catalog->count; i++) {
-		if (i > 0)
-			buf_add_byte(&catalog->tools_json, ',');
-		catalog_publish(catalog->entries[i].tool, &catalog->tools_json);
-	}
-	buf_add_byte(&catalog->tools_json, ']');
 }
 
 int64_t catalog_number(const struct catalog *catalog)
@@ -121,9 +111,30 @@ const struct catalog_entry *catalog_find_version(const struct catalog *catalog, 
 	return nullptr;
 }
 
-struct slice catalog_tools_json(const struct catalog *catalog)
+/* As strcmp orders them. */
+static bool comes_behind(const char *name, struct slice after)
 {
-	return buf_slice(&catalog->tools_json);
+	size_t len = strlen(name), least = len < after.len ? len : after.len;
+	int order = least ? memcmp(name, after.data, least) : 0;
+	return order > 0 || (order == 0 && len > after.len);
+}
+
+void catalog_page(const struct catalog *catalog, struct slice after, size_t most, struct buf *out,
+		  struct slice *last)
+{
+	hf_assert(most > 0);
+
+	size_t at = 0, taken = 0;
+	*last = (struct slice){};
+	while (at < catalog->count && !comes_behind(catalog->entries[at].tool->name, after))
+		at++;
+	for (; at < catalog->count && taken < most; at++, taken++) {
+		if (taken > 0)
+			buf_add_byte(out, ',');
+		buf_add_slice(out, buf_slice(&catalog->entries[at].json));
+	}
+	if (at < catalog->count)
+		*last = slice_of(catalog->entries[at - 1].tool->name);
 }
 
 int64_t catalog_result_ttl_ms(const struct catalog *catalog)
@@ -184,6 +195,13 @@ static void add_description(const struct tool *tool, struct buf *out)
 		     "is refused. Results are kept for ");
 	add_duration(tool->result_ttl_ms, &text);
 	buf_add_text(&text, " after the end.");
+	if (tool->intent_window_ms > 0) {
+		buf_add_text(&text, " A call without effect_id joins the first call of yours with "
+				    "equal arguments, and gets its result, for ");
+		add_duration(tool->intent_window_ms, &text);
+		buf_add_text(&text, " from that first call; to run it again earlier, send a new "
+				    "effect_id.");
+	}
 	json_string_encode(buf_slice(&text), out);
 }
 
@@ -214,6 +232,28 @@ static void add_annotations(const struct tool *tool, struct buf *out)
 	buf_add_byte(out, '}');
 }
 
+/* What of the extension dev.holdfast/effects differs by tool. */
+static void add_effects(const struct tool *tool, struct buf *out)
+{
+	static const char *const rules[] = {
+		[EFFECT_ID_REQUIRED] = "required",
+		[EFFECT_ID_OPTIONAL] = "optional",
+		[EFFECT_ID_NONE] = "none",
+	};
+	buf_add_format(out, ",\"_meta\":{\"dev.holdfast/effects\":{\"effectId\":\"%s\"",
+		       rules[tool->effect_id]);
+	if (tool->effect_id != EFFECT_ID_NONE)
+		buf_add_format(out, ",\"retentionMs\":%lld,\"tombstoneMs\":%lld",
+			       (long long)tool->result_ttl_ms, (long long)tool->tombstone_ttl_ms);
+	if (tool->effect_id_fallback) {
+		buf_add_text(out, ",\"fallback\":");
+		json_string_encode(slice_of(tool->effect_id_fallback), out);
+	}
+	if (tool->intent_window_ms > 0)
+		buf_add_format(out, ",\"intentWindowMs\":%lld", (long long)tool->intent_window_ms);
+	buf_add_text(out, "}}");
+}
+
 void catalog_publish(const struct tool *tool, struct buf *out)
 {
 	buf_add_text(out, "{\"name\":");
@@ -231,5 +271,6 @@ void catalog_publish(const struct tool *tool, struct buf *out)
 		buf_add_slice(out, tool->output_schema);
 	}
 	add_annotations(tool, out);
+	add_effects(tool, out);
 	buf_add_byte(out, '}');
 }

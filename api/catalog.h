@@ -5,14 +5,16 @@
 
 #include <stdint.h>
 
+#include "api/param_headers.h"
 #include "runtime/buf.h"
 #include "runtime/store.h"
 #include "runtime/tool.h"
 
 struct catalog_entry {
 	struct tool *tool;
-	bool has_param_headers; /* the schema marks an argument with x-mcp-header */
-	bool names_effect_id;   /* the schema has a property effect_id */
+	struct param_headers *param_headers; /* nullptr where the schema marks no argument */
+	struct buf json;                     /* as published */
+	bool names_effect_id;                /* the schema has a property effect_id */
 };
 
 struct catalog;
@@ -27,8 +29,11 @@ int64_t catalog_number(const struct catalog *catalog); /* 0: nothing was read ye
 const struct catalog_entry *catalog_find(const struct catalog *catalog, struct slice name);
 const struct catalog_entry *catalog_find_version(const struct catalog *catalog, int32_t tool);
 
-/* The JSON array of all tools, sorted by name: `tools` of tools/list. */
-struct slice catalog_tools_json(const struct catalog *catalog);
+/* Appends up to `most` tools as JSON, with commas between, whose names come behind `after`, in the
+ * order of their names. Where more follow, `last` is the name of the last one appended; else empty.
+ */
+void catalog_page(const struct catalog *catalog, struct slice after, size_t most, struct buf *out,
+		  struct slice *last);
 /* How long any tool keeps results and tombstones at least. */
 int64_t catalog_result_ttl_ms(const struct catalog *catalog);
 int64_t catalog_tombstone_ttl_ms(const struct catalog *catalog);

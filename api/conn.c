@@ -188,6 +188,8 @@ static void conn_shut(struct conn *conn)
 {
 	if (conn->state == CONN_CLOSED)
 		return;
+	if (conn->call && conn->state == CONN_STREAMING && conn->timed_out)
+		conn->call->call.too_slow = true;
 	conn_move(conn, CONN_CLOSED);
 	ev_io_stop(conn->loop, &conn->read_io);
 	ev_io_stop(conn->loop, &conn->write_io);
@@ -645,12 +647,14 @@ void call_write(struct call *call, struct slice bytes)
 	hf_assert(out->streaming);
 	if (call->gone || conn->lost || out->head)
 		return;
-	if (unsent(conn) > STREAM_UNSENT_BYTES_MAX)
+	if (unsent(conn) > STREAM_UNSENT_BYTES_MAX) {
 		conn->lost = true; /* seen by the next step */
-	else if (out->chunks)
+		call->too_slow = true;
+	} else if (out->chunks) {
 		http_write_chunk(&conn->out, bytes);
-	else
+	} else {
 		buf_add_slice(&conn->out, bytes);
+	}
 	resume(conn);
 }
 

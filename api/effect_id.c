@@ -20,6 +20,8 @@ const char *effect_carrier_name(enum effect_carrier carrier)
 		return "arguments.effect_id";
 	case EFFECT_CARRIER_HEADER:
 		break;
+	case EFFECT_CARRIER_FALLBACK:
+		return "the member of params._meta that the tool names";
 	}
 	return "Idempotency-Key";
 }
@@ -103,6 +105,8 @@ static enum found read_carrier(enum effect_carrier carrier, const struct call *c
 		return read_json(meta, "dev.holdfast/effect-id", arena, text);
 	case EFFECT_CARRIER_ARGUMENT:
 		return read_json(arguments, "effect_id", arena, text);
+	case EFFECT_CARRIER_FALLBACK:
+		return NOTHING;
 	case EFFECT_CARRIER_HEADER:
 		break;
 	}
@@ -135,6 +139,22 @@ enum effect_answer effect_id_read(const struct call *call, struct slice params,
 		out->in_arguments = out->in_arguments || carrier == EFFECT_CARRIER_ARGUMENT;
 	}
 	return out->text.len ? EFFECT_FOUND : EFFECT_ABSENT;
+}
+
+enum effect_answer effect_id_read_fallback(struct slice params, const char *name,
+					   struct arena *arena, struct effect_id *out)
+{
+	struct slice meta, text = {};
+	*out = (struct effect_id){ .carrier = EFFECT_CARRIER_FALLBACK };
+	if (!params.len || !json_member(params, "_meta", &meta))
+		return EFFECT_ABSENT;
+	enum found found = read_json(meta, name, arena, &text);
+	if (found == NOTHING)
+		return EFFECT_ABSENT;
+	if (found == NO_TEXT || !effect_id_valid(text))
+		return EFFECT_INVALID;
+	out->text = text;
+	return EFFECT_FOUND;
 }
 
 char *effect_id_mint(char *text)

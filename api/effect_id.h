@@ -16,6 +16,7 @@ enum effect_carrier {
 	EFFECT_CARRIER_META,     /* params._meta["dev.holdfast/effect-id"] */
 	EFFECT_CARRIER_ARGUMENT, /* params.arguments.effect_id */
 	EFFECT_CARRIER_HEADER,   /* Idempotency-Key */
+	EFFECT_CARRIER_FALLBACK, /* a member of _meta that the tool names; see below */
 };
 constexpr int EFFECT_CARRIERS = EFFECT_CARRIER_HEADER + 1;
 
@@ -39,6 +40,11 @@ struct effect_id {
 enum effect_answer effect_id_read(const struct call *call, struct slice params,
 				  struct slice arguments, struct arena *arena,
 				  struct effect_id *out);
+
+/* Of a call that effect_id_read found absent: the member `name` of its _meta, which its client sets
+ * for reasons of its own and sends again when it sends the call again (R1.9). */
+enum effect_answer effect_id_read_fallback(struct slice params, const char *name,
+					   struct arena *arena, struct effect_id *out);
 
 /* 1 to 255 visible ASCII characters without space. */
 bool effect_id_valid(struct slice text);

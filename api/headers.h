@@ -26,11 +26,3 @@ bool header_origin_allowed(struct slice origin, const char *allowed, struct slic
 /* A5: =?base64?…?= is decoded (strictly, canonically), anything else stands for itself. False: a
  * broken sentinel, or bytes that may not stand bare in such a header. */
 bool header_decode(struct slice value, struct arena *arena, struct slice *out);
-
-/* A4: each argument that the schema marks with x-mcp-header stands in its Mcp-Param- header too.
- * nullptr, or what is wrong. `arguments` may be empty. */
-const char *header_params_fault(const struct call *call, struct slice input_schema,
-				struct slice arguments, struct arena *arena);
-
-/* W3C traceparent, version 00 form; else it is to be ignored. */
-bool header_is_traceparent(struct slice text);

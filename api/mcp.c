@@ -30,10 +30,29 @@ static void reply_json(struct call *call, int status, struct slice body, const c
 			 });
 }
 
+/* `data` (an object, or empty) with the member `executed`. */
+static struct slice with_executed(struct arena *arena, struct slice data, const char *executed)
+{
+	struct slice said;
+	data = json_trim(data);
+	if (data.len && json_member(data, "executed", &said))
+		return data;
+	hf_cleanup(buf) struct buf text = {};
+	buf_add_format(&text, "{\"executed\":\"%s\"", executed);
+	if (data.len > 2) { /* more than "{}" */
+		buf_add_byte(&text, ',');
+		buf_add(&text, data.data + 1, data.len - 1);
+	} else {
+		buf_add_byte(&text, '}');
+	}
+	return (struct slice){ arena_copy(arena, buf_slice(&text)), text.len };
+}
+
 void call_refuse(struct call *call, struct slice id, const struct refusal *refusal)
 {
 	hf_cleanup(buf) struct buf body = {};
-	rpc_error(id, refusal->code, refusal->message, refusal->data, &body);
+	rpc_error(id, refusal->code, refusal->message,
+		  with_executed(call->arena, refusal->data, "no"), &body);
 	reply_json(call, refusal->status, buf_slice(&body), refusal->extra);
 }
 
@@ -78,9 +97,24 @@ void request_ping(struct request *request)
 	call_write(request->call, buf_slice(&comment));
 }
 
+const char *request_loss(const struct request *request)
+{
+	if (request->call->too_slow)
+		return "deadline";
+	return request->streaming ? "stream_closed" : "connection_closed_midcall";
+}
+
+static void log_loss(const struct request *request)
+{
+	log_info("client left before its answer", "method", method_name(request->top.method),
+		 "cause", request_loss(request), nullptr);
+}
+
 /* The one message that answers; a stream has said its status already. */
 static void answer(struct request *request, int status, struct slice message, const char *extra)
 {
+	if (request->call->gone)
+		log_loss(request);
 	if (!request->streaming) {
 		reply_json(request_end(request), status, message, extra);
 		return;
@@ -101,7 +135,9 @@ void request_reply(struct request *request, struct slice result)
 void request_refuse(struct request *request, const struct refusal *refusal)
 {
 	hf_cleanup(buf) struct buf body = {};
-	rpc_error(request->rpc.id, refusal->code, refusal->message, refusal->data, &body);
+	const char *executed = request->past_owner ? "maybe" : "no";
+	rpc_error(request->rpc.id, refusal->code, refusal->message,
+		  with_executed(request->call->arena, refusal->data, executed), &body);
 	answer(request, refusal->status, buf_slice(&body), refusal->extra);
 }
 
@@ -115,6 +151,7 @@ void request_error(struct request *request, struct slice error)
 void request_drop(struct request *request)
 {
 	hf_assert(request->call->gone);
+	log_loss(request);
 	bool streaming = request->streaming;
 	struct call *call = request_end(request);
 	if (streaming)
@@ -176,6 +213,7 @@ static void on_owner(void *ctx, enum hf_code code, int64_t owner, const struct h
 	hf_assert(owner != 0);
 
 	request->principal->owner = owner;
+	request->past_owner = true;
 	request->go_on(request);
 }
 
@@ -183,6 +221,7 @@ void request_with_owner(struct request *request, void (*go_on)(struct request *r
 {
 	struct principal *principal = request->principal;
 	if (principal->owner != 0) {
+		request->past_owner = true;
 		go_on(request);
 		return;
 	}
@@ -222,6 +261,18 @@ static void refuse_token(struct call *call, enum auth_answer answer)
 	call_refuse(call, (struct slice){}, &refusal);
 }
 
+/* This server keeps no sessions, so whoever names one has lost it: a client of an older revision
+ * that was moved here, say. */
+static void log_session(const struct call *call, const struct refusal *refusal)
+{
+	struct slice session;
+	if (refusal->status != 405 && refusal->code != RPC_UNSUPPORTED_VERSION &&
+	    refusal->code != RPC_INVALID_PARAMS)
+		return;
+	if (call_header(call, "Mcp-Session-Id", &session, nullptr))
+		log_info("session not found", "cause", "session_not_found", nullptr);
+}
+
 /* The token is known and the request is pinned to its principal. */
 static void climb(struct request *request)
 {
@@ -242,6 +293,7 @@ static void climb(struct request *request)
 	switch (ladder_climb(request->call, &request->rpc, request->call->arena, &request->top,
 			     &refusal)) {
 	case LADDER_REFUSED:
+		log_session(request->call, &refusal);
 		request_refuse(request, &refusal);
 		return;
 	case LADDER_NOTIFIED:
@@ -257,6 +309,7 @@ void mcp_call(struct api *api, struct call *call)
 {
 	struct refusal refusal = {};
 	if (!ladder_gate(call, &api->gate, &refusal)) {
+		log_session(call, &refusal);
 		call_refuse(call, (struct slice){}, &refusal);
 		return;
 	}

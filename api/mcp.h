@@ -23,6 +23,9 @@ struct request {
 	struct request *next_waiting;
 	bool looked_again; /* the catalog was read since the request arrived */
 	bool streaming;    /* request_stream: what follows are events */
+	/* Its owner is known, so the store may have been told: what it is refused with from now on
+	 * says executed "maybe", unless it says otherwise. */
+	bool past_owner;
 };
 
 /* Climbs the ladder and hands over to a handler; ends the call, now or later. */
@@ -46,7 +49,12 @@ void request_stream(struct request *request);
 void request_notify(struct request *request, struct slice message);
 void request_ping(struct request *request);
 
-/* Each ends the request. */
+/* How the client was lost, for the log: stream_closed, connection_closed_midcall, or deadline where
+ * it took too long to read. */
+const char *request_loss(const struct request *request);
+
+/* Each ends the request. Every error says in data.executed whether the work may have begun (R3.5):
+ * what `data` does not say itself is "no" before the owner is known, "maybe" after. */
 void request_reply(struct request *request, struct slice result); /* `result`: JSON, copied */
 void request_refuse(struct request *request, const struct refusal *refusal);
 /* A stored JSON-RPC error object, under HTTP 200. */

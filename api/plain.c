@@ -20,6 +20,7 @@
 #include "api/plain.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include <ev.h>
 
@@ -63,6 +64,7 @@ struct plain {
 	unsigned busy;      /* attachments under way */
 	bool adrift;        /* the last attachment failed: to be tried again */
 	bool park;          /* leaving: its client hung up */
+	const char *loss;   /* leaving: how it was lost */
 	struct plain *heir; /* leaving: who was chosen */
 	/* of the task */
 	struct watcher watcher;
@@ -205,10 +207,13 @@ static void log_gone(const struct plain *plain, int step)
 {
 	char id[TASK_ID_TEXT_LEN + 1];
 	bool parks = plain->on_disconnect == DISCONNECT_PARK;
-	char *msg = parks ? hf_format("%s cancelled at step %d (stream closed)", plain->tool, step)
-			  : hf_format("%s goes on (stream closed)", plain->tool);
+	const char *how = strcmp(plain->loss, "deadline") == 0        ? "client too slow"
+			  : strcmp(plain->loss, "stream_closed") == 0 ? "stream closed"
+								      : "connection closed";
+	char *msg = parks ? hf_format("%s cancelled at step %d (%s)", plain->tool, step, how)
+			  : hf_format("%s goes on (%s)", plain->tool, how);
 	log_info(msg, "task_id", task_id_format(&plain->watcher.id, id), "step", LOG_INT(step),
-		 "cause", "stream_closed", nullptr);
+		 "cause", plain->loss, nullptr);
 	free(msg);
 }
 
@@ -265,14 +270,15 @@ static void on_gone(struct call *call)
 	if (plain->state == PLAIN_ACCEPTING)
 		return; /* the task is not known yet */
 	metric_add(METRIC_plain_calls_total, "gone", 1);
+	plain->loss = request_loss(plain->request);
 	request_drop(request_take(plain));
 	leave(plain, true);
 }
 
 /* Acceptance tells that a task is over, its outcome is looked up: where that does not come in the
  * window, as when the store goes away between the two, the task is told as open, and the next call
- * tells how it ended. */
-static void answer_window_over(struct plain *plain)
+ * tells how it ended. `cause`: the end of its window, or of this process. */
+static void answer_window_over(struct plain *plain, const char *cause)
 {
 	const struct task_view view = {
 		.id = plain->watcher.id,
@@ -284,13 +290,16 @@ static void answer_window_over(struct plain *plain)
 	};
 	enum effect_carrier carrier = plain->accepting->effect_id.carrier;
 	metric_add(METRIC_plain_calls_total, "window", 1);
+	char id[TASK_ID_TEXT_LEN + 1];
+	log_info("answered while it runs", "task_id", task_id_format(&view.id, id), "trace_id",
+		 plain->accepting->trace_id, "cause", cause, nullptr);
 	answer_still_running(request_take(plain), carrier, &view);
 	leave(plain, false);
 }
 
 static void on_window(struct ev_loop *, ev_timer *timer, int)
 {
-	answer_window_over(container_of(timer, struct plain, window));
+	answer_window_over(container_of(timer, struct plain, window), "deadline");
 }
 
 static void answer_view(struct plain *plain, const struct task_view *view)
@@ -396,7 +405,7 @@ static void on_seen(void *ctx, enum hf_code code, const struct task_view *view,
 	}
 	remember(plain, view);
 	if (plain->plains->draining) {
-		answer_window_over(plain);
+		answer_window_over(plain, "draining");
 		return;
 	}
 	if (view->state == TASK_PARKED || plain->adrift)
@@ -410,6 +419,7 @@ static void start_waiting(struct plain *plain, const struct task_view *view)
 	remember(plain, view);
 	if (plain->request->call->gone) {
 		metric_add(METRIC_plain_calls_total, "gone", 1);
+		plain->loss = request_loss(plain->request);
 		request_drop(request_take(plain));
 		leave(plain, true);
 		return;
@@ -451,8 +461,8 @@ static void on_accepted(void *ctx, enum hf_code code, enum accept_outcome outcom
 	plain->replayed = outcome == ACCEPT_SAME;
 	plain->watcher.id = view->id;
 	log_info(plain->replayed ? "call repeated" : "call accepted", "task_id",
-		 task_id_format(&view->id, id), "tool", plain->tool, "owner",
-		 LOG_INT(plain->watcher.owner), nullptr);
+		 task_id_format(&view->id, id), "trace_id", plain->accepting->trace_id, "tool",
+		 plain->tool, "owner", LOG_INT(plain->watcher.owner), nullptr);
 	start_waiting(plain, view);
 }
 
@@ -551,7 +561,7 @@ void plains_drain(struct plains *plains)
 	for (struct plain *at = plains->first, *next; at; at = next) {
 		next = at->next;
 		if (is_open(at) && !answer_is_due(at->task_state))
-			answer_window_over(at);
+			answer_window_over(at, "draining");
 	}
 }
 

@@ -9,7 +9,11 @@
 #include "runtime/log.h"
 #include "runtime/store.h"
 
-static constexpr char NOT_FOUND[] = "Task not found or expired";
+static void refuse_missing(struct request *request)
+{
+	request_refuse_params(request, "Task not found or expired",
+			      slice_of("{\"type\":\"task_not_found\",\"executed\":\"maybe\"}"));
+}
 
 /* Sets request->detail to the ID, or ends the request. */
 static bool read_task_id(struct request *request)
@@ -25,7 +29,7 @@ static bool read_task_id(struct request *request)
 	json_string_decode(value, &text);
 	struct task_id *id = arena_alloc(request->call->arena, sizeof *id);
 	if (!task_id_parse(buf_slice(&text), id)) {
-		request_refuse_params(request, NOT_FOUND, (struct slice){});
+		refuse_missing(request);
 		return false;
 	}
 	request->detail = id;
@@ -35,7 +39,7 @@ static bool read_task_id(struct request *request)
 static void reply_failure(struct request *request, enum hf_code code, const struct hf_err *err)
 {
 	if (code == HF_MISSING)
-		request_refuse_params(request, NOT_FOUND, (struct slice){});
+		refuse_missing(request);
 	else
 		request_unavailable(request, code, err, nullptr);
 }

@@ -12,15 +12,19 @@
 
 #include "api/answer.h"
 #include "api/auth.h"
+#include "api/call_trace.h"
 #include "api/catalog.h"
 #include "api/companion.h"
-#include "api/headers.h"
+#include "api/cursor.h"
+#include "api/intent_window.h"
 #include "api/mcp.h"
+#include "api/param_headers.h"
 #include "api/plain.h"
 #include "api/plain_tool.h"
 #include "api/result.h"
 #include "api/rounds.h"
 #include "runtime/base.h"
+#include "runtime/config.h"
 #include "runtime/json.h"
 #include "runtime/key.h"
 #include "runtime/log.h"
@@ -34,25 +38,33 @@ static const char NOT_EXECUTED[] = "{\"executed\":\"no\"}";
 /* --- tools/list ------------------------------------------------------------------------------- */
 
 /* The companions first: a conformance suite calls the first tool without arguments and wants an
- * answer at once (A22). */
-static void add_tools(const struct api *api, struct buf *out)
+ * answer at once (A22). They are no part of the count. `after` empty: the first page. */
+static void add_page(const struct api *api, struct slice after, struct buf *out)
 {
-	struct slice tools = catalog_tools_json(api->catalog);
+	hf_cleanup(buf) struct buf page = {};
+	struct slice last;
+	catalog_page(api->catalog, after, (size_t)api->config->list_page, &page, &last);
 	buf_add_byte(out, '[');
-	buf_add_slice(out, companions_json(api->companions));
-	if (tools.len > 2) { /* more than "[]" */
+	if (!after.len)
+		buf_add_slice(out, companions_json(api->companions));
+	if (!after.len && page.len)
 		buf_add_byte(out, ',');
-		buf_add(out, tools.data + 1, tools.len - 2);
-	}
+	buf_add_slice(out, buf_slice(&page));
 	buf_add_byte(out, ']');
+	if (!last.len)
+		return;
+	buf_add_text(out, ",\"nextCursor\":\"");
+	cursor_write(last, out);
+	buf_add_byte(out, '"');
 }
 
 /* Private: the list may come to depend on who asks, and a shared cache would outlive the change. */
 static void reply_list(struct request *request)
 {
+	struct slice *after = request->detail;
 	hf_cleanup(buf) struct buf result = {};
 	buf_add_text(&result, "{\"resultType\":\"complete\",\"tools\":");
-	add_tools(request->api, &result);
+	add_page(request->api, *after, &result);
 	buf_add_format(&result, ",\"ttlMs\":%lld,\"cacheScope\":\"private\",\"_meta\":{",
 		       (long long)LIST_CACHE_TTL_MS);
 	result_add_server_info(&result);
@@ -60,15 +72,31 @@ static void reply_list(struct request *request)
 	request_reply(request, buf_slice(&result));
 }
 
-void mcp_tools_list(struct request *request)
+/* False: no list gave this cursor; "" is one like any other (A16.1). */
+static bool read_cursor(struct request *request, struct slice *after)
 {
 	struct slice cursor;
-	/* All tools are on one page, so no cursor was ever handed out. */
-	if (request->rpc.params.len && json_member(request->rpc.params, "cursor", &cursor)) {
+	if (!request->rpc.params.len || !json_member(request->rpc.params, "cursor", &cursor))
+		return true;
+	hf_cleanup(buf) struct buf text = {}, name = {};
+	if (json_type_of(cursor) != JSON_STRING)
+		return false;
+	json_string_decode(cursor, &text);
+	if (cursor_read(buf_slice(&text), &name, nullptr) != HF_OK || name.len == 0)
+		return false;
+	*after = (struct slice){ arena_copy(request->call->arena, buf_slice(&name)), name.len };
+	return true;
+}
+
+void mcp_tools_list(struct request *request)
+{
+	struct slice *after = arena_alloc(request->call->arena, sizeof *after);
+	if (!read_cursor(request, after)) {
 		request_refuse_params(request, "params.cursor is not one of this list",
 				      (struct slice){});
 		return;
 	}
+	request->detail = after;
 	if (catalog_number(request->api->catalog) == 0)
 		api_look_again(request->api, request, reply_list);
 	else
@@ -136,8 +164,8 @@ static void reply_handle(struct request *request, bool replayed, const struct ta
 	const struct accepting *accepting = request->detail;
 	char id[TASK_ID_TEXT_LEN + 1];
 	log_info(replayed ? "call repeated" : "call accepted", "task_id",
-		 task_id_format(&view->id, id), "tool", accepting->call.tool_name.data, "owner",
-		 LOG_INT(accepting->call.owner), nullptr);
+		 task_id_format(&view->id, id), "trace_id", accepting->trace_id, "tool",
+		 accepting->call.tool_name.data, "owner", LOG_INT(accepting->call.owner), nullptr);
 
 	hf_cleanup(buf) struct buf result = {};
 	result_handle(view, replayed, accepting->poll_interval_ms, &result);
@@ -174,6 +202,10 @@ static void accept(struct request *request)
 		return;
 	}
 	accepting->call.owner = request->principal->owner;
+	if (accepting->intent_window_ms > 0) {
+		intent_window_ask(request, accepting, accept);
+		return;
+	}
 	if (!request->top.declares_tasks) {
 		plain_call(request, accepting);
 		return;
@@ -271,13 +303,24 @@ static bool check_arguments(struct request *request, const struct catalog_entry 
 	return false;
 }
 
-/* False: the request was ended. */
-static bool choose_effect_id(struct request *request, const struct tool *tool,
-			     struct slice arguments, struct accepting *accepting)
+static enum effect_answer read_effect_id(struct request *request, const struct tool *tool,
+					 struct slice arguments, struct effect_id *out)
 {
-	struct effect_id *out = &accepting->effect_id;
 	struct arena *arena = request->call->arena;
-	switch (effect_id_read(request->call, request->rpc.params, arguments, arena, out)) {
+	struct slice params = request->rpc.params;
+	enum effect_answer answer = effect_id_read(request->call, params, arguments, arena, out);
+	if (answer != EFFECT_ABSENT || !tool->effect_id_fallback)
+		return answer;
+	return effect_id_read_fallback(params, tool->effect_id_fallback, arena, out);
+}
+
+/* False: the request was ended. `fresh`: the call carried none. */
+static bool choose_effect_id(struct request *request, const struct tool *tool,
+			     struct slice arguments, struct effect_id *out, bool *fresh)
+{
+	struct arena *arena = request->call->arena;
+	*fresh = false;
+	switch (read_effect_id(request, tool, arguments, out)) {
 	case EFFECT_FOUND:
 		return true;
 	case EFFECT_INVALID:
@@ -289,29 +332,16 @@ static bool choose_effect_id(struct request *request, const struct tool *tool,
 	case EFFECT_ABSENT:
 		break;
 	}
-	if (tool->effect_id == EFFECT_ID_REQUIRED) {
+	if (tool->effect_id == EFFECT_ID_REQUIRED && tool->intent_window_ms == 0) {
 		refuse_absent(request);
 		return false;
 	}
+	*fresh = true;
 	char minted[EFFECT_ID_MINTED_LEN + 1];
 	effect_id_mint(minted);
 	out->text = (struct slice){ arena_strdup(arena, minted), EFFECT_ID_MINTED_LEN };
 	out->carrier = EFFECT_CARRIER_ARGUMENT; /* what there is to say, a model should see */
-	accepting->minted = true;
 	return true;
-}
-
-static struct slice trace_of(const struct request *request)
-{
-	struct slice value;
-	if (!json_member(request->top.meta, "traceparent", &value) ||
-	    json_type_of(value) != JSON_STRING)
-		return (struct slice){};
-	hf_cleanup(buf) struct buf text = {};
-	json_string_decode(value, &text);
-	if (!header_is_traceparent(buf_slice(&text)))
-		return (struct slice){};
-	return (struct slice){ arena_copy(request->call->arena, buf_slice(&text)), text.len };
 }
 
 static void prepare(struct request *request, const struct catalog_entry *entry,
@@ -324,7 +354,8 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 	struct arena *arena = request->call->arena;
 	const struct tool *tool = entry->tool;
 	struct accepting *accepting = arena_alloc(arena, sizeof *accepting);
-	if (!choose_effect_id(request, tool, arguments, accepting))
+	bool fresh;
+	if (!choose_effect_id(request, tool, arguments, &accepting->effect_id, &fresh))
 		return;
 	if (request->rpc.holds_nul) {
 		refuse_nul(request);
@@ -336,13 +367,15 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 	accepting->poll_interval_ms = tool->poll_interval_ms;
 	accepting->answer_window_ms = tool->answer_window_ms;
 	accepting->on_disconnect = tool->on_disconnect;
+	accepting->minted = fresh;
+	accepting->intent_window_ms = fresh ? tool->intent_window_ms : 0;
 	accepting->call = (struct accept_call){
 		.tool = tool->id,
 		.result_ttl_ms = tool->result_ttl_ms,
 		.tool_name = slice_of(arena_strdup(arena, tool->name)),
 		.effect_id = accepting->effect_id.text,
 		.arguments = arguments,
-		.trace = trace_of(request),
+		.trace = call_trace(request->top.meta, arena),
 		.key_version = request->api->key_version,
 	};
 	hf_cleanup(buf) struct buf canonical = {};
@@ -351,6 +384,7 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 
 	accepting->ask = slice_of(arena_copy(arena, tool->ask));
 	accepting->ask_go_on = tool->ask_go_on;
+	accepting->trace_id = call_trace_id(accepting->call.trace, arena);
 	request->detail = accepting;
 	request_with_owner(request, tool->ask.len ? ask_unless_known : accept);
 }
@@ -360,10 +394,8 @@ static void call_tool(struct request *request, const struct catalog_entry *entry
 {
 	if (!rounds_requires(request, entry->tool->requires))
 		return;
-	const char *fault = entry->has_param_headers
-				? header_params_fault(request->call, entry->tool->input_schema,
-						      arguments, request->call->arena)
-				: nullptr;
+	const char *fault = param_headers_fault(entry->param_headers, request->call, arguments,
+						request->call->arena);
 	if (fault) {
 		struct refusal refusal;
 		refusal_set(&refusal, 400, RPC_HEADER_MISMATCH, fault);

@@ -348,8 +348,11 @@ static enum hf_code slow_round(struct maintain *m, struct hf_err *err)
 	if (made)
 		log_info("weeks made ahead", "weeks", LOG_INT(made), nullptr);
 	hf_try(watch_clock(m, err));
-	if (!m->leapt)
+	if (!m->leapt) {
 		hf_try(retention(m, err));
+		hf_try(drain(m, "SELECT holdfast.sweep_windows(200)", "window_swept",
+			     "intent windows over", err));
+	}
 	return pg_run(m->conn, "RESET ROLE", 0, nullptr, nullptr, err);
 }
 

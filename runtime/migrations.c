@@ -23,6 +23,9 @@ EMBED(sql_0002_intent){
 EMBED(sql_0003_inputs){
 #embed "sql/migrations/0003_inputs.sql" suffix(, 0)
 };
+EMBED(sql_0006_intent_window){
+#embed "sql/migrations/0006_intent_window.sql" suffix(, 0)
+};
 EMBED(sql_0007_plain_tool){
 #embed "sql/migrations/0007_plain_tool.sql" suffix(, 0)
 };
@@ -57,6 +60,7 @@ static const struct {
 	{ 1, "0001_core", sql_0001_core, "0.1.0" },
 	{ 2, "0002_intent", sql_0002_intent, "0.1.0" },
 	{ 3, "0003_inputs", sql_0003_inputs, "0.1.0" },
+	{ 6, "0006_intent_window", sql_0006_intent_window, "0.1.0" },
 	{ 7, "0007_plain_tool", sql_0007_plain_tool, "0.1.0" },
 };
 

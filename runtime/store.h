@@ -117,6 +117,14 @@ void store_find(struct store *store, int64_t owner, struct slice tool_name, stru
 			     const struct hf_err *err),
 		void *ctx);
 
+/* The effect ID of a call that carries none (R1.9): `fresh`, or that of the first such call of the
+ * same owner, tool and fingerprint, if it was within `window_ms`. A waiting commit. */
+void store_intent_window(struct store *store, const struct accept_call *call, struct slice fresh,
+			 int64_t window_ms,
+			 void (*done)(void *ctx, enum hf_code code, struct slice effect_id,
+				      const struct hf_err *err),
+			 void *ctx);
+
 /* HF_OK once the wish is durable or the task is terminal; HF_MISSING as above. */
 void store_cancel(struct store *store, int64_t owner, const struct task_id *id,
 		  void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx);

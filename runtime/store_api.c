@@ -524,6 +524,42 @@ void store_detach(struct store *store, const struct task_id *id, const struct uu
 	store_add(store, BATCH_DETACH, &op->item);
 }
 
+/* --- intent window ---------------------------------------------------------------------------- */
+
+struct window_op {
+	void (*done)(void *ctx, enum hf_code code, struct slice effect_id,
+		     const struct hf_err *err);
+	void *ctx;
+};
+
+static void on_window(void *ctx, enum hf_code code, const PGresult *result,
+		      const struct hf_err *err)
+{
+	struct window_op *op = ctx;
+	op->done(op->ctx, code, code == HF_OK ? pgrow_slice(result, 0, 0) : (struct slice){}, err);
+	free(op);
+}
+
+void store_intent_window(struct store *store, const struct accept_call *call, struct slice fresh,
+			 int64_t window_ms,
+			 void (*done)(void *ctx, enum hf_code code, struct slice effect_id,
+				      const struct hf_err *err),
+			 void *ctx)
+{
+	unsigned char digest[EFFECT_DIGEST_BYTES];
+	/* Of a table of its own, where the fingerprint stands for the effect ID. */
+	effect_digest(call->owner, call->tool_name,
+		      (struct slice){ (const char *)call->fingerprint, FINGERPRINT_BYTES }, digest);
+	struct window_op *op = hf_alloc(sizeof *op);
+	*op = (struct window_op){ done, ctx };
+	struct pgparams params = {};
+	pgparams_bytea(&params, (struct slice){ (const char *)digest, sizeof digest });
+	pgparams_text(&params, fresh);
+	pgparams_int8(&params, window_ms);
+	db_call(store->lanes[LANE_WRITE], "SELECT holdfast.intent_window($1, $2, $3)", &params,
+		STORE_GIVE_UP_MS, on_window, op);
+}
+
 /* --- find ------------------------------------------------------------------------------------- */
 
 struct find_op {

@@ -20,6 +20,7 @@ constexpr int64_t POLL_INTERVAL_MS = 1'000, POLL_INTERVAL_MS_MIN = 10;
 constexpr int64_t POLL_INTERVAL_MS_MAX = 3'600'000;
 constexpr int64_t ANSWER_WINDOW_MS = 25'000; /* clients and proxies give up at 60 s */
 constexpr int64_t ANSWER_WINDOW_MS_MIN = 100, ANSWER_WINDOW_MS_MAX = 3'600'000;
+constexpr int64_t INTENT_WINDOW_MS_MIN = 100, INTENT_WINDOW_MS_MAX = 86'400'000;
 constexpr int64_t PARK_TTL_MS = 86'400'000;
 constexpr int64_t CRASH_LIMIT = 10, CRASH_LIMIT_MAX = 1'000;
 constexpr int64_t LIMIT_MAX = 1'000'000;
@@ -33,6 +34,8 @@ enum {
 	TITLE,
 	DESCRIPTION,
 	EFFECT_ID,
+	FALLBACK,
+	INTENT_WINDOW,
 	INPUT_SCHEMA,
 	OUTPUT_SCHEMA,
 	ANNOTATIONS,
@@ -60,6 +63,9 @@ static const struct member top_members[TOP_COUNT] = {
 	[TITLE] = { "title", MEMBER_STRING, false, 1, 200 },
 	[DESCRIPTION] = { "description", MEMBER_STRING, true, 1, 4'096 },
 	[EFFECT_ID] = { "effect_id", MEMBER_STRING, false, 0, 0 },
+	[FALLBACK] = { "effect_id_fallback", MEMBER_STRING, false, 1, 200 },
+	[INTENT_WINDOW] = { "intent_window_ms", MEMBER_INTEGER, false, INTENT_WINDOW_MS_MIN,
+			    INTENT_WINDOW_MS_MAX },
 	[INPUT_SCHEMA] = { "inputSchema", MEMBER_OBJECT, true, 0, 0 },
 	[OUTPUT_SCHEMA] = { "outputSchema", MEMBER_OBJECT, false, 0, 0 },
 	[ANNOTATIONS] = { "annotations", MEMBER_OBJECT, false, 0, 0 },
@@ -111,6 +117,23 @@ static enum hf_code effect_id_read(struct tool_parse *parse, struct slice value)
 		return HF_OK;
 	path_down_text(parse, "effect_id");
 	return tool_bad(parse, "must be \"required\", \"optional\" or \"none\"");
+}
+
+/* A key of _meta that a client sets: with a prefix, so that it means what its owner says, and none
+ * of the protocol's own. */
+static enum hf_code fallback_check(struct tool_parse *parse)
+{
+	const char *key = parse->tool->effect_id_fallback;
+	if (!key)
+		return HF_OK;
+	const char *slash = strchr(key, '/');
+	size_t mark = path_down_text(parse, "effect_id_fallback");
+	if (!slash || slash == key || !slash[1] ||
+	    strncmp(key, "io.modelcontextprotocol/", slash + 1 - key) == 0)
+		return tool_bad(parse, "must be a member of _meta with a prefix, as in "
+				       "\"claudecode/toolUseId\"");
+	path_up(parse, mark);
+	return HF_OK;
 }
 
 static enum hf_code on_disconnect_read(struct tool_parse *parse, struct slice value)
@@ -297,6 +320,7 @@ static enum hf_code kind_check(struct tool_parse *parse, const struct slice *val
 		{ POLL_INTERVAL, false, false }, { ANSWER_WINDOW, false, false },
 		{ PARK_TTL, false, false },      { CRASHES, false, false },
 		{ ON_DISCONNECT, false, false }, { LIMITS, false, false },
+		{ FALLBACK, false, false },      { INTENT_WINDOW, false, false },
 	};
 	bool plain = parse->tool->effect_id == EFFECT_ID_NONE;
 	for (size_t i = 0; i < countof(rules); i++) {
@@ -345,6 +369,9 @@ static enum hf_code doc_read(struct tool_parse *parse, struct slice doc)
 	size_t mark = parse->path.len;
 	hf_try(effect_id_read(parse, values[EFFECT_ID]));
 	path_up(parse, mark);
+	tool->effect_id_fallback = member_text(values[FALLBACK]);
+	tool->intent_window_ms = member_integer(values[INTENT_WINDOW], 0);
+	hf_try(fallback_check(parse));
 	hf_try(kind_check(parse, values));
 	tool->input_schema = values[INPUT_SCHEMA];
 	tool->output_schema = values[OUTPUT_SCHEMA];
@@ -417,6 +444,7 @@ struct tool *tool_free(struct tool *tool)
 	free(tool->name);
 	free(tool->title);
 	free(tool->description);
+	free(tool->effect_id_fallback);
 	free(tool->doc);
 	free(tool);
 	return nullptr;

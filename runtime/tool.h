@@ -92,6 +92,11 @@ struct tool {
 	char *doc;        /* tool.json's text; slices below point into it */
 	char *name, *title, *description; /* title nullable */
 	enum effect_id_rule effect_id;
+	/* For clients that send no effect ID (R1.9). The member of _meta that is taken for one
+	 * where no carrier holds any, or nullptr; and for how long after a call without any an
+	 * equal one joins it, 0: never. */
+	char *effect_id_fallback;
+	int64_t intent_window_ms;
 	struct slice input_schema, output_schema, annotations; /* the last two may be empty */
 	struct schema *input;
 	int64_t deadline_ms, result_ttl_ms, tombstone_ttl_ms, poll_interval_ms;

@@ -254,6 +254,31 @@ static enum hf_code headers_check(struct tool_parse *parse, struct slice schema,
 	return HF_OK;
 }
 
+/* How often the annotation stands anywhere in a schema, as a keyword. */
+static size_t annotations_in(struct slice schema)
+{
+	static const char *const data[] = { "default", "const", "enum", "examples" };
+	struct slice name, value, inner;
+	size_t count = 0;
+	if (json_type_of(schema) == JSON_ARRAY)
+		for (size_t at = 0; json_array_next(schema, &at, &value);)
+			count += annotations_in(value);
+	if (json_type_of(schema) != JSON_OBJECT)
+		return count;
+	for (size_t at = 0; json_object_next(schema, &at, &name, &value);) {
+		bool skip = false;
+		for (size_t i = 0; i < countof(data); i++)
+			skip = skip || json_string_is(name, data[i]);
+		count += json_string_is(name, "x-mcp-header");
+		if (json_string_is(name, "properties"))
+			for (size_t each = 0; json_object_next(value, &each, &name, &inner);)
+				count += annotations_in(inner);
+		else if (!skip)
+			count += annotations_in(value);
+	}
+	return count;
+}
+
 static bool is_required(struct slice schema, const char *name)
 {
 	struct slice required, element;
@@ -290,6 +315,9 @@ enum hf_code input_schema_check(struct tool_parse *parse)
 	hf_try(dialect_check(parse, tool->input_schema, &tool->input));
 	hf_cleanup(annotated) struct annotated seen = {};
 	hf_try(headers_check(parse, tool->input_schema, &seen));
+	if (annotations_in(tool->input_schema) != seen.count)
+		return tool_bad(parse, "x-mcp-header goes with properties that are reached by "
+				       "\"properties\" alone");
 	struct slice properties = {}, effect_id = {}, type = {};
 	bool declared = json_member(tool->input_schema, "properties", &properties) &&
 			json_member(properties, "effect_id", &effect_id);

@@ -9,6 +9,7 @@
 #include "runtime/store.h"
 #include "runtime/template.h"
 #include "runtime/tool.h"
+#include "runtime/trace.h"
 
 struct ev_loop;
 struct run;
@@ -62,6 +63,10 @@ const char *run_task_id(const struct run *run);             /* text form */
 const char *run_tool_folder(const struct run *run);
 /* The phase's own derived key (call 0), or that of a further call of it. 52 characters. */
 const char *run_key(const struct run *run);
+/* The trace context that the call came with, and the traceparent of this attempt's own span in it;
+ * "" where it came with none. */
+const struct trace *run_trace(const struct run *run);
+const char *run_traceparent(const struct run *run);
 enum hf_code run_derive(const struct run *run, uint32_t call, char *text, struct hf_err *err);
 /* Roots of templates; /task/attempt is this attempt. Valid while the phase runs. */
 const struct template_scope *run_scope(const struct run *run);

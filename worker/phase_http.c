@@ -156,6 +156,33 @@ static enum hf_code add_spec_headers(struct http_phase *phase, bool *typed, stru
 	return HF_OK;
 }
 
+static bool has_header(const struct http_phase *phase, const char *name)
+{
+	size_t len = strlen(name);
+	for (size_t i = 0; i < phase->headers_count; i++)
+		if (strncasecmp(phase->headers[i], name, len) == 0 &&
+		    (phase->headers[i][len] == ':' || phase->headers[i][len] == ';'))
+			return true;
+	return false;
+}
+
+/* The caller's trace with a span of this attempt, where the template names none of its own. Its
+ * baggage stays here: it may hold anything, and downstream is not the caller's to tell it. */
+static enum hf_code add_trace_headers(struct http_phase *phase, struct hf_err *err)
+{
+	const struct trace *trace = run_trace(phase->run);
+	const char *parent = run_traceparent(phase->run);
+	if (!*parent || has_header(phase, "traceparent") || has_header(phase, "tracestate"))
+		return HF_OK;
+	hf_try(add_header(phase, "traceparent", parent, err));
+	if (!trace->state.len)
+		return HF_OK;
+	char *state = hf_strndup(trace->state.data, trace->state.len);
+	enum hf_code code = add_header(phase, "tracestate", state, err);
+	free(state);
+	return code;
+}
+
 static enum hf_code make_headers(struct http_phase *phase, struct hf_err *err)
 {
 	bool typed = false;
@@ -167,7 +194,7 @@ static enum hf_code make_headers(struct http_phase *phase, struct hf_err *err)
 				  phase->media_type.len > 0 ? phase->media_type.data
 							    : "application/json",
 				  err));
-	return HF_OK;
+	return add_trace_headers(phase, err);
 }
 
 /* All but the body of an artifact. `artifact`: its name, where there is one. */

@@ -30,6 +30,7 @@
 #include "worker/frame.h"
 #include "worker/host.h"
 #include "worker/phase.h"
+#include "worker/span.h"
 #include "worker/text.h"
 #include "worker/worker.h"
 
@@ -225,9 +226,11 @@ static void send_run(struct program *program)
 {
 	struct run *run = program->run;
 	const struct claimed_task *task = run_task(run);
+	const struct trace *trace = run_trace(run);
+	const char *parent = run_traceparent(run);
 	struct buf *out = &program->out;
 	size_t start = frame_begin(out);
-	frame_map(out, 12);
+	frame_map(out, 12 + span_count(trace, parent));
 	member_text(out, "t", slice_of("run"));
 	member_int(out, "run", host_run(program->host));
 	member_text(out, "task", slice_of(run_task_id(run)));
@@ -237,6 +240,7 @@ static void send_run(struct program *program)
 	member_text(out, "effect_id", task->effect_id);
 	member_text(out, "key", slice_of(run_key(run)));
 	member_int(out, "deadline_ms", program->limit_ms);
+	span_add_members(trace, parent, out);
 	member_json(out, "args", task->arguments);
 	member_json(out, "input", task->inputs);
 	member_json(out, "state", run_states_json(run));
@@ -497,7 +501,7 @@ static char **plain_run_vars(const struct program *program)
 	struct run *run = program->run;
 	const struct claimed_task *task = run_task(run);
 	int64_t left_ms = run_time_left_ms(run);
-	char **vars = hf_alloc(10 * sizeof *vars), **next = vars;
+	char **vars = hf_alloc((10 + SPAN_PARTS) * sizeof *vars), **next = vars;
 	*next++ = hf_format("HOLDFAST_TASK=%s", run_task_id(run));
 	*next++ = hf_format("HOLDFAST_TOOL=%s", run_tool(run)->name);
 	*next++ = hf_format("HOLDFAST_PHASE=%s", program_name(program));
@@ -510,6 +514,7 @@ static char **plain_run_vars(const struct program *program)
 		    hf_format("HOLDFAST_INPUT=%.*s", (int)task->inputs.len, task->inputs.data);
 	*next++ = hf_format("HOLDFAST_DEADLINE_MS=%lld", (long long)left_ms);
 	*next++ = hf_format("HOLDFAST_DEADLINE=%lld", (long long)(clock_wall_ms() + left_ms));
+	span_add_vars(run_trace(run), run_traceparent(run), next);
 	return vars;
 }
 

@@ -212,8 +212,8 @@ static void start_phase(struct run *run, bool settling)
 		return;
 	}
 	run_progress_phase(run);
-	log_debug("phase starts", "task_id", run->id, "phase", run->spec->name, "attempt",
-		  LOG_INT(run_attempt(run)), nullptr);
+	log_debug("phase starts", "task_id", run->id, "trace_id", run_trace_id(run), "phase",
+		  run->spec->name, "attempt", LOG_INT(run_attempt(run)), nullptr);
 	run_move(run, RUN_WORKING);
 	void *state = run->kind->start(run);
 	run->kind_state = run->result.here ? nullptr : state;
@@ -289,8 +289,8 @@ static void unknown(struct run *run)
 	run_fail(run, "attempts_exhausted", buf_slice(&run->result.text), false);
 	return;
 #endif
-	log_warn("outcome unknown", "task_id", run->id, "phase", run->spec->name, "error",
-		 run->result.text.data, nullptr);
+	log_warn("outcome unknown", "task_id", run->id, "trace_id", run_trace_id(run), "phase",
+		 run->spec->name, "error", run->result.text.data, nullptr);
 	run_release_because(run, RELEASE_UNKNOWN, 0, "; may have happened, nobody can tell yet");
 }
 
@@ -515,9 +515,10 @@ static void digest(struct run *run)
 	int64_t took_ms = clock_boot_ms() - run->started_at;
 	metric_add(METRIC_phases_total, outcome, 1);
 	metric_add(METRIC_phase_seconds_total, outcome, took_ms);
-	log_write(done ? LOG_DEBUG : LOG_INFO, "phase", "task_id", run->id, "tool", run->tool->name,
-		  "phase", run->spec->name, "attempt", LOG_INT(run_attempt(run)), "outcome",
-		  outcome, "took_ms", LOG_INT(took_ms), "text", result->text.data, nullptr);
+	log_write(done ? LOG_DEBUG : LOG_INFO, "phase", "task_id", run->id, "trace_id",
+		  run_trace_id(run), "tool", run->tool->name, "phase", run->spec->name, "attempt",
+		  LOG_INT(run_attempt(run)), "outcome", outcome, "took_ms", LOG_INT(took_ms),
+		  "text", result->text.data, nullptr);
 	if (!done && run->lost == LOSS_CLAIM) {
 		run_move(run, RUN_ENDED);
 		return;

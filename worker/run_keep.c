@@ -41,6 +41,10 @@ static void copy_claim(struct run *run, const struct claimed_task *task)
 	own->trace = copy(run->arena, task->trace);
 	own->arguments = copy(run->arena, task->arguments);
 	own->inputs = copy(run->arena, task->inputs);
+	run->trace = trace_unpack(own->trace);
+	struct slice id = trace_id(&run->trace);
+	if (id.len)
+		memcpy(run->trace_id, id.data, id.len);
 	struct claimed_step *steps =
 	    arena_alloc(run->arena, task->steps_count * sizeof task->steps[0]);
 	for (size_t i = 0; i < task->steps_count; i++) {
@@ -256,6 +260,7 @@ enum hf_code run_scope_set(struct run *run, struct hf_err *err)
 	buf_clear(&run->states_json);
 	buf_clear(&run->key_json);
 	run->key[0] = '\0';
+	trace_span(&run->trace, run->traceparent);
 	if (run->spec)
 		hf_try(run_derive(run, 0, run->key, err));
 	json_string_encode(slice_of(run->key), &run->key_json);

@@ -49,6 +49,21 @@ const char *run_tool_folder(const struct run *run)
 	return run->folder;
 }
 
+const struct trace *run_trace(const struct run *run)
+{
+	return &run->trace;
+}
+
+const char *run_traceparent(const struct run *run)
+{
+	return run->traceparent;
+}
+
+const char *run_trace_id(const struct run *run)
+{
+	return run->trace_id[0] ? run->trace_id : nullptr;
+}
+
 const char *run_key(const struct run *run)
 {
 	return run->key;

@@ -76,7 +76,9 @@ struct run {
 	struct arena *arena;
 	struct claimed_task task;
 	char id[TASK_ID_TEXT_LEN + 1];
-	struct buf args; /* with the effect ID in it */
+	struct trace trace;              /* of task.trace */
+	char trace_id[TRACE_ID_LEN + 1]; /* for the log; empty where there is none */
+	struct buf args;                 /* with the effect ID in it */
 	int64_t claimed_at, deadline_at;
 	struct known_state *states; /* one a phase, none an undo step */
 	bool undone[TOOL_PHASES_MAX];
@@ -111,6 +113,7 @@ struct run {
 	enum run_stop stop;
 	int64_t started_at;
 	char key[DERIVED_KEY_LEN + 1];
+	char traceparent[TRACE_PARENT_LEN + 1]; /* of this attempt */
 	struct buf key_json, task_json, states_json;
 	struct template_scope scope;
 	struct kept_result result;
@@ -187,6 +190,8 @@ void run_break(struct run *run, enum phase_outcome outcome, const char *format, 
     __attribute__((format(printf, 3, 4)));
 
 /* run_outcome.c: the words of outcomes. */
+/* For the log: nullptr where the call brought no trace. */
+const char *run_trace_id(const struct run *run);
 /* "phase: text", where the text does not begin with the phase's name by itself. */
 void outcome_name(const struct run *run, struct slice text, struct buf *out);
 /* HF_MISSING, HF_INVALID, HF_LIMIT: the templates do not fit what the phases gave. */

@@ -156,8 +156,8 @@ void run_fail(struct run *run, const char *type, struct slice text, bool maybe_n
 	outcome_name(run, text, &whole);
 	outcome_message(run, buf_slice(&whole), maybe_now, &run->reason);
 	metric_add(METRIC_tasks_failed_total, type, 1);
-	log_warn("task failed", "task_id", run->id, "tool", run->tool->name, "type", type, "error",
-		 run->reason.data, nullptr);
+	log_warn("task failed", "task_id", run->id, "trace_id", run_trace_id(run), "tool",
+		 run->tool->name, "type", type, "error", run->reason.data, nullptr);
 	run_finish(run, TASK_FAILED, false);
 }
 
@@ -282,10 +282,12 @@ bool run_written(struct run *run)
 	} else {
 		count_written(run);
 		if (answer->fence == FENCE_LOST)
-			log_warn("fenced out", "task_id", run->id, nullptr);
+			log_warn("fenced out", "task_id", run->id, "trace_id", run_trace_id(run),
+				 nullptr);
 		else if (run->state == RUN_FINISHING)
-			log_info("task ended", "task_id", run->id, "tool", run->tool->name, "state",
-				 task_state_name(run->outcome), nullptr);
+			log_info("task ended", "task_id", run->id, "trace_id", run_trace_id(run),
+				 "tool", run->tool->name, "state", task_state_name(run->outcome),
+				 nullptr);
 		run_move(run, RUN_ENDED);
 	}
 	return true;

@@ -12,7 +12,7 @@ SELECT json_build_object(
     'accepted', to_char(t.accepted AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
     'deadline', to_char(t.deadline AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
     'retry_of', 'tsk_' || translate(encode(t.retry_of, 'base64'), '+/', '-_'),
-    'trace', t.trace,
+    'trace', nullif(split_part(t.trace, E'\n', 1), ''),
     'key_version', t.key_version,
     'arguments', t.arguments::json,
     'history', (

@@ -78,6 +78,34 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     JOIN views(poll.week, poll.tasks) v ON v.task = u.task AND v.owner = u.owner
 $$;
 
+-- The effect ID that calls without any are accepted under (R1.9): `fresh` for the first of its digest,
+-- which is made of owner, tool and fingerprint, and that same one for each later call of the digest
+-- within `window_ms` of the first, however many there are. After that the next one is a first call
+-- again; of several at once that find it so, one is: the row's lock decides, and the next statement
+-- sees what the winner wrote. There are no buckets of time, so no edge between two of them.
+-- Durable before the call is accepted, so that no crash in between makes two of them.
+-- Locks: one row. Twice with the same `fresh` is once. Rows go after a day, see sweep_windows.
+CREATE OR REPLACE FUNCTION intent_window(digest bytea, fresh text, window_ms bigint) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    chosen text;
+BEGIN
+    WHILE chosen IS NULL LOOP -- again where it was swept in between
+        INSERT INTO holdfast.intent_window AS w (digest, effect_id, opened)
+        VALUES (intent_window.digest, fresh, now_())
+        ON CONFLICT (digest) DO UPDATE SET effect_id = excluded.effect_id, opened = excluded.opened
+            WHERE w.opened + ms(window_ms) <= now_()
+               OR w.opened > now_() + interval '1 minute' -- left by a clock that leapt
+        RETURNING w.effect_id INTO chosen;
+        IF chosen IS NULL THEN
+            SELECT w.effect_id INTO chosen FROM holdfast.intent_window w
+            WHERE w.digest = intent_window.digest;
+        END IF;
+    END LOOP;
+    RETURN chosen;
+END $$;
+
 -- The newest task of an effect; it may be gone already. Null: there was none. The owner is part of
 -- the digest (V8).
 CREATE OR REPLACE FUNCTION find(digest bytea) RETURNS bytea

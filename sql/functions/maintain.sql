@@ -184,6 +184,19 @@ BEGIN
     RETURN CASE WHEN page + pages >= total THEN 0 ELSE page + pages END;
 END $$;
 
+-- Intent windows that are over for sure: a day is the longest that a tool may have. Returns how many.
+CREATE OR REPLACE FUNCTION sweep_windows(most integer) RETURNS integer
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
+DECLARE
+    n integer;
+BEGIN
+    DELETE FROM holdfast.intent_window w WHERE w.ctid = ANY (ARRAY(
+        SELECT x.ctid FROM holdfast.intent_window x WHERE x.opened < now_() - interval '1 day'
+        ORDER BY x.opened LIMIT most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS n = ROW_COUNT;
+    RETURN n;
+END $$;
+
 -- Ends backends of our roles that block others while their client has stopped reading (rule 12).
 CREATE OR REPLACE FUNCTION end_blockers(older_ms bigint) RETURNS integer
 LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$

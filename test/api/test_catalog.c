@@ -73,11 +73,98 @@ HF_TEST(catalog, a_tool_that_does_not_read_is_left_out)
 	};
 	struct catalog *catalog = catalog_new();
 	cr_assert_eq(catalog_number(catalog), 0);
-	cr_assert(slice_is(catalog_tools_json(catalog), "[]"));
 	catalog_replace(catalog, 5, tools, countof(tools));
 	cr_assert_eq(catalog_number(catalog), 5);
-	cr_assert(slice_is(catalog_tools_json(catalog), "[]"));
+	hf_cleanup(buf) struct buf page = {};
+	struct slice last;
+	catalog_page(catalog, (struct slice){}, 10, &page, &last);
+	cr_assert_eq(page.len, 0);
+	cr_assert_eq(last.len, 0);
 	cr_assert_eq(catalog_find(catalog, slice_of("bad")), nullptr);
 	cr_assert_eq(catalog_find_version(catalog, 1), nullptr);
 	catalog_free(catalog);
+}
+
+#define TOOL(named)                                                                           \
+	"{\"name\":\"" named "\",\"description\":\"d\",\"inputSchema\":{\"type\":\"object\"," \
+	"\"required\":[\"effect_id\"],\"properties\":{\"effect_id\":{\"type\":\"string\"}}}," \
+	"\"phases\":[{\"name\":\"w\",\"kind\":\"wait\",\"ms\":1}],\"result\":{\"text\":\"t\"}}"
+
+/* The names on one page, each ended by a blank. */
+static void names_on(struct slice page, struct buf *out)
+{
+	hf_cleanup(buf) struct buf array = {};
+	buf_add_byte(&array, '[');
+	buf_add_slice(&array, page);
+	buf_add_byte(&array, ']');
+	cr_assert_eq(json_scan(buf_slice(&array), nullptr), HF_OK, "%s", array.data);
+	struct slice tool, named;
+	for (size_t at = 0; json_array_next(buf_slice(&array), &at, &tool);) {
+		cr_assert(json_member(tool, "name", &named));
+		json_string_decode(named, out);
+		buf_add_byte(out, ' ');
+	}
+}
+
+HF_TEST(catalog, pages_go_on_behind_a_name_whatever_became_of_it)
+{
+	const struct store_tool tools[] = {
+		{ .id = 1,
+		  .name = slice_of("b"),
+		  .version = slice_of("v"),
+		  .doc = slice_of(TOOL("b")) },
+		{ .id = 2,
+		  .name = slice_of("ab"),
+		  .version = slice_of("v"),
+		  .doc = slice_of(TOOL("ab")) },
+		{ .id = 3,
+		  .name = slice_of("a"),
+		  .version = slice_of("v"),
+		  .doc = slice_of(TOOL("a")) },
+		{ .id = 4,
+		  .name = slice_of("B"),
+		  .version = slice_of("v"),
+		  .doc = slice_of(TOOL("B")) },
+	};
+	static const struct {
+		const char *after;
+		size_t most;
+		const char *names, *last;
+	} table[] = {
+		{ "", 9, "B a ab b ", "" }, { "", 4, "B a ab b ", "" }, { "", 3, "B a ab ", "ab" },
+		{ "", 1, "B ", "B" },       { "B", 1, "a ", "a" },      { "a", 1, "ab ", "ab" },
+		{ "ab", 1, "b ", "" },      { "b", 1, "", "" },         { "aa", 2, "ab b ", "" },
+		{ "A", 2, "B a ", "a" },    { "zz", 2, "", "" },
+	};
+	struct catalog *catalog = catalog_new();
+	catalog_replace(catalog, 1, tools, countof(tools));
+	for (size_t i = 0; i < countof(table); i++) {
+		hf_cleanup(buf) struct buf page = {}, names = {};
+		struct slice last;
+		buf_add_text(&names, "");
+		catalog_page(catalog, slice_of(table[i].after), table[i].most, &page, &last);
+		names_on(buf_slice(&page), &names);
+		cr_assert(slice_is(buf_slice(&names), table[i].names), "row %zu: %s", i,
+			  names.data);
+		cr_assert(slice_is(last, table[i].last), "row %zu", i);
+	}
+	catalog_free(catalog);
+}
+
+HF_TEST(catalog, what_a_tool_does_for_clients_without_effect_ids_is_said)
+{
+	static char fallback[] = "claudecode/toolUseId";
+	hf_cleanup(buf) struct buf out = {};
+	struct tool tool = tool_of(EFFECT_ID_REQUIRED, nullptr);
+	catalog_publish(&tool, &out);
+	cr_assert(strstr(out.data, "\"_meta\":{\"dev.holdfast/effects\":{\"effectId\":\"required\","
+				   "\"retentionMs\":604800000,\"tombstoneMs\":0}}"));
+	cr_assert_eq(strstr(out.data, "without effect_id"), nullptr);
+	buf_clear(&out);
+	tool.effect_id_fallback = fallback;
+	tool.intent_window_ms = 90'000;
+	catalog_publish(&tool, &out);
+	cr_assert(
+	    strstr(out.data, "\"fallback\":\"claudecode/toolUseId\",\"intentWindowMs\":90000}}"));
+	cr_assert(strstr(out.data, "for 90 seconds from that first call"), "%s", out.data);
 }

@@ -43,7 +43,7 @@ struct later {
 struct server {
 	struct ev_loop *loop;
 	struct listener *listener;
-	unsigned gone;
+	unsigned gone, slow; /* slow: of the streams that are gone */
 };
 
 static const struct listener_limits LIMITS = {
@@ -123,6 +123,7 @@ static void on_stream_gone(struct call *call)
 	struct server *server = call->server;
 	struct later *later = call->on_gone_ctx;
 	server->gone++;
+	server->slow += call->too_slow;
 	if (later) {
 		ev_timer_stop(server->loop, &later->timer);
 		free(later);
@@ -204,6 +205,8 @@ static void on_call(struct call *call)
 		call->on_gone = on_gone;
 	} else if (slice_is(call->path, "/gone")) {
 		answer_number(call, server->gone);
+	} else if (slice_is(call->path, "/slow")) {
+		answer_number(call, server->slow);
 	} else if (slice_is(call->path, "/live")) {
 		answer_number(call, listener_connections(server->listener));
 	} else if (slice_is(call->path, "/big")) {
@@ -686,6 +689,7 @@ HF_TEST(conn, a_stream_that_is_not_read_is_dropped_and_one_that_is_goes_on, .ini
 	cr_assert_eq(recv(keen, got, sizeof got, MSG_WAITALL), (ssize_t)sizeof got);
 	close(keen);
 	wait_for_number(GET("/gone"), 2);
+	cr_assert_eq(ask_number(GET("/slow")), 1); /* the keen one left by itself */
 	close(deaf);
 	wait_for_number(GET("/live"), 1);
 }
@@ -792,6 +796,7 @@ HF_TEST(conn, a_stream_whose_last_piece_is_not_taken_is_dropped_in_time, .init =
 		cr_assert_eq(recv(slow, got, sizeof got, MSG_WAITALL), (ssize_t)sizeof got);
 	poll(nullptr, 0, 700); /* silence is no fault where nothing is left to take */
 	cr_assert_eq(ask_number(GET("/gone")), 1);
+	cr_assert_eq(ask_number(GET("/slow")), 1);
 	close(deaf);
 	close(slow);
 }

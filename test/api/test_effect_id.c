@@ -82,6 +82,34 @@ HF_TEST(effect_id, each_carrier_is_read_in_its_order)
 	}
 }
 
+HF_TEST(effect_id, a_fallback_is_read_from_the_member_that_the_tool_names)
+{
+	static const struct {
+		const char *params;
+		enum effect_answer answer;
+		const char *text;
+	} cases[] = {
+		{ "", EFFECT_ABSENT, "" },
+		{ "{}", EFFECT_ABSENT, "" },
+		{ "{\"_meta\":{}}", EFFECT_ABSENT, "" },
+		{ "{\"_meta\":{\"h/other\":\"x\"}}", EFFECT_ABSENT, "" },
+		{ "{\"_meta\":{\"h/use\":\"toolu_1\"}}", EFFECT_FOUND, "toolu_1" },
+		{ "{\"_meta\":{\"h/use\":\"a b\"}}", EFFECT_INVALID, "" },
+		{ "{\"_meta\":{\"h/use\":\"\"}}", EFFECT_INVALID, "" },
+		{ "{\"_meta\":{\"h/use\":7}}", EFFECT_INVALID, "" },
+	};
+	for (size_t i = 0; i < countof(cases); i++) {
+		struct arena *arena = arena_new(ARENA_BYTES_MAX);
+		struct effect_id id;
+		enum effect_answer answer =
+		    effect_id_read_fallback(slice_of(cases[i].params), "h/use", arena, &id);
+		cr_assert_eq(answer, cases[i].answer, "row %zu: %d", i, answer);
+		cr_assert_eq(id.carrier, EFFECT_CARRIER_FALLBACK, "row %zu", i);
+		cr_assert(slice_is(id.text, cases[i].text), "row %zu", i);
+		arena_free(arena);
+	}
+}
+
 HF_TEST(effect_id, a_carried_id_becomes_an_argument)
 {
 	static const struct {

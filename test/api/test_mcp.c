@@ -172,68 +172,6 @@ HF_TEST(headers, a_sentinel_is_decoded_and_anything_else_is_itself)
 	}
 }
 
-HF_TEST(headers, marked_arguments_stand_in_their_header)
-{
-	static constexpr char SCHEMA[] =
-	    "{\"type\":\"object\",\"properties\":{"
-	    "\"region\":{\"type\":\"string\",\"x-mcp-header\":\"Region\"},"
-	    "\"where\":{\"type\":\"object\",\"properties\":{"
-	    "\"n\":{\"type\":\"integer\",\"x-mcp-header\":\"N\"},"
-	    "\"on\":{\"type\":\"boolean\",\"x-mcp-header\":\"On\"}}}}}";
-	static const struct {
-		const char *arguments, *headers;
-		bool fits;
-	} table[] = {
-		{ "{}", "", true },
-		{ "{\"region\":null}", "", true },
-		{ "{\"region\":\"eu\"}", "mcp-param-region: eu\n", true },
-		{ "{\"region\":\"\xc3\xa9\"}", "Mcp-Param-Region: =?base64?w6k=?=\n", true },
-		{ "{\"region\":\"eu\"}", "", false },
-		{ "{\"region\":\"eu\"}", "Mcp-Param-Region: EU\n", false },
-		{ "{\"region\":\"eu\"}", "Mcp-Param-Region: eu\nMcp-Param-Region: eu\n", false },
-		{ "{\"region\":\"eu\"}", "Mcp-Param-Region: =?base64?!?=\n", false },
-		{ "{}", "Mcp-Param-Region: eu\n", false },
-		{ "{\"where\":{\"n\":42,\"on\":true}}", "Mcp-Param-N: 42.0\nMcp-Param-On: true\n",
-		  true },
-		{ "{\"where\":{\"n\":42}}", "Mcp-Param-N: 4.2e1\n", false },
-		{ "{\"where\":{\"n\":42}}", "Mcp-Param-N: 43\n", false },
-		{ "{\"where\":{\"n\":42}}", "Mcp-Param-N: 042\n", false },
-		{ "{\"where\":{\"on\":false}}", "Mcp-Param-On: true\n", false },
-		{ "{\"where\":{}}", "Mcp-Param-Other: x\n", true },
-	};
-	for (size_t i = 0; i < countof(table); i++) {
-		struct arena *arena = arena_new(ARENA_BYTES_MAX);
-		struct call_of made;
-		struct call *call = call_of_init(&made, arena, table[i].headers, "");
-		const char *fault = header_params_fault(call, slice_of(SCHEMA),
-							slice_of(table[i].arguments), arena);
-		cr_assert_eq(!fault, table[i].fits, "%s: %s", table[i].arguments,
-			     fault ? fault : "no fault");
-		arena_free(arena);
-	}
-}
-
-HF_TEST(headers, only_a_whole_traceparent_counts)
-{
-#define TRACE "0af7651916cd43dd8448eb211c80319c"
-	static const struct {
-		const char *text;
-		bool fits;
-	} table[] = {
-		{ "00-" TRACE "-b7ad6b7169203331-01", true },
-		{ "01-" TRACE "-b7ad6b7169203331-01", false },
-		{ "00-" TRACE "-B7AD6B7169203331-01", false },
-		{ "00-" TRACE "-0000000000000000-01", false },
-		{ "00-00000000000000000000000000000000-b7ad6b7169203331-01", false },
-		{ "00-" TRACE "-b7ad6b7169203331-0", false },
-		{ "", false },
-	};
-#undef TRACE
-	for (size_t i = 0; i < countof(table); i++)
-		cr_assert_eq(header_is_traceparent(slice_of(table[i].text)), table[i].fits, "%s",
-			     table[i].text);
-}
-
 /* --- The gate --------------------------------------------------------------------------------- */
 
 #define JSON_HEADERS "Host: localhost\nContent-Type: application/json\n"

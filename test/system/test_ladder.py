@@ -69,6 +69,9 @@ def rung(what, answer, status, code=None, id_back=True):
         equal(answer.code, code, f"{what}: code")
         check(isinstance(answer.error, dict) and isinstance(answer.error.get("message"), str),
               f"{what}: an error has a message", repr(answer))
+        missing = (answer.data or {}).get("type") == "task_not_found"
+        equal((answer.data or {}).get("executed"), "maybe" if missing else "no",
+              f"{what}: executed")
         if id_back:
             equal(answer.id, 7, f"{what}: id comes back")
         else:

@@ -83,7 +83,7 @@ def starts(effect_id):
     return [line["phase"] for line in stack.run_log(effect_id, "start")]
 
 
-def logged(effect_id=None, task_id=None, part="(stream closed)"):
+def logged(effect_id=None, task_id=None, part=" closed)"):
     """Lines of all API logs about that task whose message holds the part."""
     if task_id is None:
         task_id = task_name(effect_id)
@@ -245,11 +245,13 @@ def hang_up(way, wait, tool="probe"):
         while not held.closed:
             held.hear(5)
         equal(len(held.got), before, f"{what}: nothing more is sent")
+    how, cause = (("stream", "stream_closed") if wait > QUICK_S else
+                  ("connection", "connection_closed_midcall"))
     equal([(entry["msg"], entry["level"]) for entry in logged(effect_id)],
-          [(f"{tool} cancelled at step 3 (stream closed)" if tool == "probe" else
-            f"{tool} goes on (stream closed)", "info")], f"{what}: one line")
+          [(f"{tool} cancelled at step 3 ({how} closed)" if tool == "probe" else
+            f"{tool} goes on ({how} closed)", "info")], f"{what}: one line")
     entry = logged(effect_id)[0]
-    equal((entry["step"], entry["cause"]), (3, "stream_closed"), f"{what}: its fields")
+    equal((entry["step"], entry["cause"]), (3, cause), f"{what}: its fields")
     return effect_id, line, what
 
 

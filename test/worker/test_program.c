@@ -38,6 +38,8 @@
 #define run_tool_folder  pretended_run_tool_folder
 #define run_key          pretended_run_key
 #define run_derive       pretended_run_derive
+#define run_trace        pretended_run_trace
+#define run_traceparent  pretended_run_traceparent
 #define run_states_json  pretended_run_states_json
 #define run_attempt      pretended_run_attempt
 #define run_time_left_ms pretended_run_time_left_ms
@@ -662,6 +664,16 @@ enum hf_code run_derive(const struct run *, uint32_t call, char *text, struct hf
 {
 	snprintf(text, DERIVED_KEY_LEN + 1, "key%u", call);
 	return HF_OK;
+}
+const struct trace *run_trace(const struct run *)
+{
+	static struct trace trace;
+	trace = (struct trace){ .state = slice_of("a=1"), .baggage = slice_of("k=v") };
+	return &trace;
+}
+const char *run_traceparent(const struct run *)
+{
+	return "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 }
 struct slice run_states_json(struct run *)
 {

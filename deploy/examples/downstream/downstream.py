@@ -188,6 +188,9 @@ class Downstream:
                 "bytes": len(request.body), "outcome": outcome}
         if len(request.body) <= BODY_LOGGED_BYTES_MAX:
             line["body"] = request.body.decode("utf-8", "backslashreplace")
+        for name in ("traceparent", "tracestate", "baggage"):
+            if name in request.headers:
+                line[name] = request.headers[name]
         await self.journal.write(line, effect)
 
     def steer(self, request):

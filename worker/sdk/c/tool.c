@@ -30,6 +30,7 @@ struct tool_run {
 	msgpack_packer packer;
 	msgpack_sbuffer out;
 	char *task, *tool, *phase, *effect_id;
+	const char *traceparent;
 	int64_t number; /* 0: no run yet */
 	int64_t end_ms;
 	bool cancelled, answered;
@@ -453,6 +454,11 @@ const char *tool_effect_id(const struct tool_run *run)
 	return run->effect_id;
 }
 
+const char *tool_traceparent(const struct tool_run *run)
+{
+	return run->traceparent;
+}
+
 int tool_attempt(const struct tool_run *run)
 {
 	return (int)tool_int(&run->frame.data, "attempt", 1);
@@ -670,6 +676,7 @@ static int serve(struct tool_run *run, int (*function)(struct tool_run *run))
 	run->tool = frame_member(run, "tool");
 	run->phase = frame_member(run, "phase");
 	run->effect_id = frame_member(run, "effect_id");
+	run->traceparent = tool_text(run, &run->frame.data, "traceparent", "");
 	run->end_ms = now_ms() + tool_int(&run->frame.data, "deadline_ms", 0);
 	int status = function(run);
 	if (status == 0 && !run->answered) {

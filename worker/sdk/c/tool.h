@@ -47,6 +47,8 @@ const char *tool_task_id(const struct tool_run *run);
 const char *tool_name(const struct tool_run *run);
 const char *tool_phase_name(const struct tool_run *run);
 const char *tool_effect_id(const struct tool_run *run);
+/* W3C traceparent of this attempt's span; "" where the call came with no trace. */
+const char *tool_traceparent(const struct tool_run *run);
 int tool_attempt(const struct tool_run *run);          /* of this phase, from 1 */
 int64_t tool_time_left_ms(const struct tool_run *run); /* then the process is killed */
 
