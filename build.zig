@@ -18,13 +18,13 @@ const c_flags = [_][]const u8{
 /// configuration never has to watch a directory.
 const runtime_files = [_][]const u8{
     "arena.c",        "base.c",          "batch.c",       "buf.c",        "clock.c",
-    "config.c", "db.c", "err.c", "file.c", "id.c", "input.c", "json.c", "json_canon.c",
+    "config.c", "content.c", "db.c", "err.c", "file.c", "id.c", "input.c", "json.c", "json_canon.c",
     "json_number.c", "json_scan.c", "key.c", "listen.c", "log.c", "metrics.c", "monitor.c",
     "pgdial.c", "pgfail.c", "pgvalue.c", "random.c", "resolve.c", "rfc3339.c", "schema.c",
     "schema_check.c", "schema_pattern.c",
-    "sql_text.c",     "sqlphase.c",      "store.c",       "store_api.c",  "store_worker.c",
-    "task.c", "template.c", "tool.c", "tool_check.c", "tool_parse.c", "tool_http.c",
-    "tool_phase.c", "tool_plain.c", "value.c", "trace.c",
+    "sql_text.c", "sqlphase.c", "store.c", "store_api.c", "store_pack.c", "store_worker.c",
+    "task.c", "template.c", "tool.c", "tool_check.c", "tool_http.c", "tool_parse.c",
+    "tool_phase.c", "tool_plain.c", "trace.c", "uri_template.c", "value.c",
 };
 /// The program itself: the only files that see both api/ and worker/.
 const program_files = [_][]const u8{
@@ -33,14 +33,15 @@ const program_files = [_][]const u8{
     "bench_run.c",   "bench_server.c", "bench_wal.c", "bench_work.c", "cmd_bench.c",
     "main.c",        "cmd_api.c",    "cmd_call.c",    "cmd_maintain.c", "cmd_migrate.c", "cmd_settle.c",
     "cmd_step.c",    "cmd_task.c",    "cmd_tools.c",  "cmd_updown.c",  "cmd_version.c",  "cmd_worker.c",
-    "call_show.c",   "maintain.c",   "mcp_client.c",  "migrations.c",   "pgrun.c",     "task_story.c",
+    "call_show.c",   "maintain.c",   "mcp_client.c",  "migrations.c", "pack.c", "pack_apply.c", "pack_prompt.c", "pack_resource.c",   "pgrun.c",     "task_story.c",
     "terminal.c",    "tool_apply.c", "tool_folder.c",
 };
 const api_files = [_][]const u8{
-    "answer.c", "api.c", "auth.c", "catalog.c", "companion.c", "conn.c", "discover.c",
-    "effect_id.c", "headers.c", "health.c", "http.c", "http_text.c", "plain_tool.c",
-    "request_state.c", "rounds.c", "http_write.c", "ladder.c", "listener.c", "mcp.c", "plain.c",
-    "presence.c", "call_trace.c", "cursor.c", "intent_window.c", "param_headers.c",
+    "answer.c", "api.c", "artifacts.c", "auth.c", "call_trace.c", "catalog.c", "companion.c",
+    "completion.c", "conn.c", "cursor.c", "discover.c", "effect_id.c", "headers.c", "health.c",
+    "http.c", "http_text.c", "http_write.c", "intent_window.c", "ladder.c", "list.c",
+    "listener.c", "mcp.c", "packs.c", "param_headers.c", "plain.c", "plain_tool.c",
+    "presence.c", "prompts.c", "request_state.c", "resources.c", "rounds.c",
     "result.c",    "rpc.c",      "sse.c",      "tasks.c",   "tools.c",     "watch.c",
     "follow.c",    "listen.c",   "subscription.c",
 };
@@ -51,18 +52,18 @@ const worker_files = [_][]const u8{
     "tail.c",       "text.c",       "unpack.c",     "versions.c",      "worker.c",
 };
 const runtime_tests = [_][]const u8{
-    "test_config.c", "test_id.c", "test_input.c", "test_json.c", "test_key.c", "test_log.c",
-    "test_metrics.c", "test_pgfail.c", "test_rfc3339.c", "test_schema.c", "test_sql_text.c",
-    "test_template.c", "test_tool.c", "test_tool_plain.c", "test_value.c", "test_trace.c",
+    "test_config.c", "test_content.c", "test_id.c", "test_input.c", "test_json.c", "test_key.c",
+    "test_log.c", "test_metrics.c", "test_pgfail.c", "test_rfc3339.c", "test_schema.c",
+    "test_sql_text.c", "test_template.c", "test_tool.c", "test_tool_plain.c", "test_trace.c",
+    "test_uri_template.c", "test_value.c",
 };
 /// Of program files that stand alone; their sources ride along.
-const program_tests = [_][]const u8{ "test_terminal.c", "test_tool_folder.c" };
-const program_tested = [_][]const u8{ "terminal.c", "tool_folder.c" };
+const program_tests = [_][]const u8{ "test_pack.c", "test_terminal.c", "test_tool_folder.c" };
+const program_tested = [_][]const u8{ "pack.c", "pack_prompt.c", "pack_resource.c", "terminal.c", "tool_folder.c" };
 const api_tests = [_][]const u8{
-    "test_auth.c", "test_catalog.c", "test_conn.c", "test_effect_id.c", "test_http.c",
-    "test_mcp.c", "test_plain.c", "test_request_state.c", "test_rpc.c", "test_cursor.c",
-    "test_param_headers.c",
-    "test_subscription.c",
+    "test_auth.c", "test_catalog.c", "test_conn.c", "test_cursor.c", "test_effect_id.c",
+    "test_http.c", "test_mcp.c", "test_packs.c", "test_param_headers.c", "test_plain.c",
+    "test_request_state.c", "test_rpc.c", "test_subscription.c",
 };
 const worker_tests = [_][]const u8{
     "test_downstream.c", "test_egress.c", "test_frame.c", "test_program.c", "test_retry.c", "test_run.c",

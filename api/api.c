@@ -13,6 +13,7 @@
 #include "api/listen.h"
 #include "api/listener.h"
 #include "api/mcp.h"
+#include "api/packs.h"
 #include "api/plain.h"
 #include "api/presence.h"
 #include "api/watch.h"
@@ -69,16 +70,18 @@ static void resume(struct request *waiting, enum hf_code code, const struct hf_e
 	}
 }
 
-static void on_catalog(void *ctx, enum hf_code code, int64_t number, const struct store_tool *tools,
-		       size_t count, const struct hf_err *err)
+static void on_catalog(void *ctx, enum hf_code code, const struct store_catalog *found,
+		       const struct hf_err *err)
 {
 	struct api *api = ctx;
 	struct request *waiting = api->waiting;
 	api->waiting = nullptr;
 	api->reading_catalog = false;
-	if (code == HF_OK && number != catalog_number(api->catalog)) {
-		catalog_replace(api->catalog, number, tools, count);
-		log_info("tools read", "catalog", LOG_INT(number), "tools", LOG_INT(count),
+	if (code == HF_OK && found->number != catalog_number(api->catalog)) {
+		catalog_replace(api->catalog, found->number, found->tools, found->tools_count);
+		packs_replace(api->packs, found->packs, found->packs_count);
+		log_info("tools read", "catalog", LOG_INT(found->number), "tools",
+			 LOG_INT(found->tools_count), "packs", LOG_INT(found->packs_count),
 			 nullptr);
 		listens_tools_changed(api->listens);
 	}
@@ -342,6 +345,7 @@ static void api_close(struct api *api)
 	ev_signal_stop(api->loop, &api->interrupt);
 	api->catalog = catalog_free(api->catalog);
 	api->keyring = keyring_free(api->keyring);
+	api->packs = packs_free(api->packs);
 	auth_close(api->auth);
 }
 
@@ -359,6 +363,7 @@ int api_run(const struct config *config)
 		.gate = { config->allowed_hosts, config->allowed_origins },
 		.loop = ev_default_loop(EVFLAG_AUTO),
 		.catalog = catalog_new(),
+		.packs = packs_new(),
 	};
 	enum hf_code code = api_open(&api, &err);
 	if (code == HF_OK) {

@@ -17,6 +17,7 @@ struct keyring;
 struct listener;
 struct listens;
 struct monitor;
+struct packs;
 struct plains;
 struct presence;
 struct request;
@@ -28,6 +29,7 @@ struct api {
 	struct gate gate;
 	struct auth *auth;
 	struct catalog *catalog;
+	struct packs *packs; /* replaced with the catalog */
 	struct store *store;
 	struct presence *presence;
 	struct watch *watch;

@@ -1,6 +1,7 @@
 /* discover.c - server/discover: what a client may do here (A9). The Tasks extension is advertised
  * as exactly {}: a real client takes any member in it for "no tasks" (T1.3). What is ours stands
- * under our own extension. */
+ * under our own extension. What is offered is the same whether or not a pack is there: clients keep
+ * this answer, and an empty list is one. */
 #include "api/catalog.h"
 #include "api/effect_id.h"
 #include "api/mcp.h"
@@ -19,11 +20,11 @@ void mcp_discover(struct request *request)
 {
 	const struct catalog *catalog = request->api->catalog;
 	hf_cleanup(buf) struct buf result = {};
-	buf_add_text(
-	    &result,
-	    "{\"resultType\":\"complete\",\"supportedVersions\":[\"" MCP_REVISION
-	    "\"],\"capabilities\":{\"tools\":{\"listChanged\":true},\"extensions\":{\"" MCP_TASKS
-	    "\":{},\"dev.holdfast/effects\":{");
+	buf_add_text(&result, "{\"resultType\":\"complete\",\"supportedVersions\":[\"" MCP_REVISION
+			      "\"],\"capabilities\":{\"tools\":{\"listChanged\":true},\"prompts\":{"
+			      "},\"resources\":{},"
+			      "\"completions\":{},\"extensions\":{\"" MCP_TASKS
+			      "\":{},\"dev.holdfast/effects\":{");
 	buf_add_format(&result, "\"retentionMs\":%lld,\"tombstoneMs\":%lld,\"carriers\":[",
 		       (long long)catalog_result_ttl_ms(catalog),
 		       (long long)catalog_tombstone_ttl_ms(catalog));

@@ -48,6 +48,7 @@ static const struct {
 };
 
 HF_DEFINE_CLEANUP(tool, struct tool *, tool_free)
+HF_DEFINE_CLEANUP(pack, struct pack *, pack_free)
 HF_DEFINE_CLEANUP(tool_folder, struct tool_folder *, tool_folder_free)
 
 static enum hf_code write_file(const char *dir, const char *name, const char *text,
@@ -97,11 +98,13 @@ static enum hf_code apply(struct server *server, const char *dir, struct hf_err 
 {
 	hf_cleanup(tool_folder) struct tool_folder *folder = nullptr;
 	hf_cleanup(tool) struct tool *tool = nullptr;
+	hf_cleanup(pack) struct pack *pack = nullptr;
 	enum applied applied;
 	int32_t id;
 	hf_try(tool_folder_read(dir, &folder, err));
 	hf_try(tool_folder_tool(folder, &tool, err));
-	return tool_apply(server->db, folder, tool, &applied, &id, err);
+	hf_try(pack_new(folder, tool->name, &pack, err));
+	return tool_apply(server->db, folder, tool, pack, &applied, &id, err);
 }
 
 static enum hf_code make_tools(struct server *server, struct hf_err *err)

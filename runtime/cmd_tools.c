@@ -11,14 +11,13 @@
 #include "runtime/command.h"
 #include "runtime/config.h"
 #include "runtime/json.h"
+#include "runtime/pack.h"
 #include "runtime/tool.h"
 #include "runtime/tool_apply.h"
 #include "runtime/tool_folder.h"
 
 constexpr int VERSION_CHARS_SHOWN = 12;
 
-HF_DEFINE_CLEANUP(tool, struct tool *, tool_free)
-HF_DEFINE_CLEANUP(tool_folder, struct tool_folder *, tool_folder_free)
 HF_DEFINE_CLEANUP(pg, PGconn *, PQfinish)
 HF_DEFINE_CLEANUP(result, PGresult *, PQclear)
 
@@ -50,25 +49,51 @@ static int complain_of(const char *dir, const struct hf_err *err)
 	return EXIT_FAILED;
 }
 
-static enum hf_code folder_open(const char *dir, struct tool_folder **folder, struct tool **tool,
-				struct hf_err *err)
+struct opened {
+	struct tool_folder *folder;
+	struct tool *tool; /* nullptr: prompts and resources alone */
+	struct pack *pack;
+};
+
+static void hf_cleanup_opened(struct opened *opened)
 {
-	hf_try(tool_folder_read(dir, folder, err));
-	return tool_folder_tool(*folder, tool, err);
+	pack_free(opened->pack);
+	tool_free(opened->tool);
+	tool_folder_free(opened->folder);
+}
+
+static enum hf_code folder_open(const char *dir, struct opened *opened, struct hf_err *err)
+{
+	hf_try(tool_folder_read(dir, &opened->folder, err));
+	if (tool_folder_find(opened->folder, "tool.json"))
+		hf_try(tool_folder_tool(opened->folder, &opened->tool, err));
+	return pack_new(opened->folder, opened->tool ? opened->tool->name : nullptr, &opened->pack,
+			err);
+}
+
+static const char *plural(size_t count)
+{
+	return count == 1 ? "" : "s";
 }
 
 /* --- check ------------------------------------------------------------------------------------ */
 
 static int check_one(const char *dir)
 {
-	hf_cleanup(tool_folder) struct tool_folder *folder = nullptr;
-	hf_cleanup(tool) struct tool *tool = nullptr;
+	hf_cleanup(opened) struct opened opened = {};
 	struct hf_err err = {};
-	if (folder_open(dir, &folder, &tool, &err) != HF_OK)
+	if (folder_open(dir, &opened, &err) != HF_OK)
 		return complain_of(dir, &err);
-	printf("%s: good, version %.*s, %zu phase%s, %zu file%s\n", tool->name, VERSION_CHARS_SHOWN,
-	       tool->version, tool->phases_count, tool->phases_count == 1 ? "" : "s", folder->count,
-	       folder->count == 1 ? "" : "s");
+	const struct pack *pack = opened.pack;
+	printf("%s: good, version %.*s", pack->name, VERSION_CHARS_SHOWN, pack->version);
+	if (opened.tool)
+		printf(", %zu phase%s", opened.tool->phases_count,
+		       plural(opened.tool->phases_count));
+	if (pack->prompts > 0 || !opened.tool)
+		printf(", %zu prompt%s", pack->prompts, plural(pack->prompts));
+	if (pack->resources > 0 || !opened.tool)
+		printf(", %zu resource%s", pack->resources, plural(pack->resources));
+	printf(", %zu file%s\n", opened.folder->count, plural(opened.folder->count));
 	return EXIT_DONE;
 }
 
@@ -121,19 +146,18 @@ static int apply_one(PGconn *db, const char *dir)
 		[APPLIED_BACK] = "was applied before, current again",
 		[APPLIED_STOOD] = "nothing to do, is current",
 	};
-	hf_cleanup(tool_folder) struct tool_folder *folder = nullptr;
-	hf_cleanup(tool) struct tool *tool = nullptr;
+	hf_cleanup(opened) struct opened opened = {};
 	struct hf_err err = {};
-	if (folder_open(dir, &folder, &tool, &err) != HF_OK)
+	if (folder_open(dir, &opened, &err) != HF_OK)
 		return complain_of(dir, &err);
 	enum applied applied;
 	int32_t id;
-	if (tool_apply(db, folder, tool, &applied, &id, &err) != HF_OK) {
+	if (tool_apply(db, opened.folder, opened.tool, opened.pack, &applied, &id, &err) != HF_OK) {
 		complain_of(dir, &err);
 		return status_of(db, &err);
 	}
-	printf("%s: version %.*s %s\n", tool->name, VERSION_CHARS_SHOWN, tool->version,
-	       words[applied]);
+	printf("%s: version %.*s %s\n", opened.pack->name, VERSION_CHARS_SHOWN,
+	       opened.pack->version, words[applied]);
 	return EXIT_DONE;
 }
 
@@ -187,33 +211,82 @@ static void print_json(const PGresult *rows)
 	}
 }
 
+enum { PACK_NAME, PACK_VERSION, PACK_PROMPTS, PACK_RESOURCES, PACK_APPLIED };
+
+static void print_packs(const PGresult *rows)
+{
+	if (PQntuples(rows) > 0)
+		printf("\n%-*s  PROMPTS  RESOURCES  APPLIED               OF\n",
+		       VERSION_CHARS_SHOWN, "VERSION");
+	for (int i = 0; i < PQntuples(rows); i++)
+		printf("%.*s  %7s  %9s  %s  %s\n", VERSION_CHARS_SHOWN,
+		       PQgetvalue(rows, i, PACK_VERSION), PQgetvalue(rows, i, PACK_PROMPTS),
+		       PQgetvalue(rows, i, PACK_RESOURCES), PQgetvalue(rows, i, PACK_APPLIED),
+		       PQgetvalue(rows, i, PACK_NAME));
+}
+
+static void print_packs_json(const PGresult *rows)
+{
+	hf_cleanup(buf) struct buf text = {};
+	for (int i = 0; i < PQntuples(rows); i++) {
+		buf_clear(&text);
+		buf_add_text(&text, "{\"pack\":");
+		json_string_encode(slice_of(PQgetvalue(rows, i, PACK_NAME)), &text);
+		buf_add_format(
+		    &text,
+		    ",\"version\":\"%s\",\"prompts\":%s,\"resources\":%s,\"applied\":\"%s\"}",
+		    PQgetvalue(rows, i, PACK_VERSION), PQgetvalue(rows, i, PACK_PROMPTS),
+		    PQgetvalue(rows, i, PACK_RESOURCES), PQgetvalue(rows, i, PACK_APPLIED));
+		puts(text.data);
+	}
+}
+
+/* `rows` is the caller's, whatever came. */
+static int list_query(PGconn *db, const char *sql, PGresult **rows)
+{
+	*rows = PQexec(db, sql);
+	if (PQresultStatus(*rows) == PGRES_TUPLES_OK)
+		return EXIT_DONE;
+	const char *sqlstate = PQresultErrorField(*rows, PG_DIAG_SQLSTATE);
+	bool unmade =
+	    sqlstate && (strcmp(sqlstate, "42P01") == 0 || strcmp(sqlstate, "3F000") == 0);
+	fprintf(stderr, "holdfast tools: %s", PQerrorMessage(db));
+	if (PQstatus(db) != CONNECTION_OK)
+		return EXIT_DATABASE;
+	if (unmade)
+		complain("run `holdfast migrate`");
+	return unmade ? EXIT_MIGRATION : EXIT_FAILED;
+}
+
 static int list(const char *dsn, bool json)
 {
-	hf_cleanup(pg) PGconn *db = nullptr;
-	int status = connect_admin(dsn, &db);
-	if (!db)
-		return status;
-	hf_cleanup(result) PGresult *rows = PQexec(
-	    db,
+	static constexpr char TOOLS[] =
 	    "SELECT t.name, t.version, t.current, t.phases,"
 	    " to_char(t.applied AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'),"
 	    " (SELECT count(*) FROM holdfast.work w WHERE w.queue = t.tool)"
-	    " FROM holdfast.tool t ORDER BY t.name, t.current DESC, t.applied DESC, t.tool DESC");
-	if (PQresultStatus(rows) != PGRES_TUPLES_OK) {
-		const char *sqlstate = PQresultErrorField(rows, PG_DIAG_SQLSTATE);
-		bool unmade =
-		    sqlstate && (strcmp(sqlstate, "42P01") == 0 || strcmp(sqlstate, "3F000") == 0);
-		fprintf(stderr, "holdfast tools: %s", PQerrorMessage(db));
-		if (PQstatus(db) != CONNECTION_OK)
-			return EXIT_DATABASE;
-		if (unmade)
-			complain("run `holdfast migrate`");
-		return unmade ? EXIT_MIGRATION : EXIT_FAILED;
+	    " FROM holdfast.tool t ORDER BY t.name, t.current DESC, t.applied DESC, t.tool DESC";
+	static constexpr char PACKS[] =
+	    "SELECT p.name, p.version, count(*) FILTER (WHERE e.kind = 'prompt'),"
+	    " count(*) FILTER (WHERE e.kind = 'resource'),"
+	    " to_char(p.applied AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')"
+	    " FROM holdfast.pack p JOIN holdfast.pack_entry e ON e.pack = p.name"
+	    " GROUP BY p.name ORDER BY p.name";
+	hf_cleanup(pg) PGconn *db = nullptr;
+	hf_cleanup(result) PGresult *tools = nullptr, *packs = nullptr;
+	int status = connect_admin(dsn, &db);
+	if (status == EXIT_DONE)
+		status = list_query(db, TOOLS, &tools);
+	if (status == EXIT_DONE)
+		status = list_query(db, PACKS, &packs);
+	if (status != EXIT_DONE)
+		return status;
+	if (json) {
+		print_json(tools);
+		print_packs_json(packs);
+	} else {
+		print_table(tools);
+		print_packs(packs);
 	}
-	if (json)
-		print_json(rows);
-	else
-		print_table(rows);
 	return EXIT_DONE;
 }
 

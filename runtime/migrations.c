@@ -23,6 +23,9 @@ EMBED(sql_0002_intent){
 EMBED(sql_0003_inputs){
 #embed "sql/migrations/0003_inputs.sql" suffix(, 0)
 };
+EMBED(sql_0005_pack){
+#embed "sql/migrations/0005_pack.sql" suffix(, 0)
+};
 EMBED(sql_0006_intent_window){
 #embed "sql/migrations/0006_intent_window.sql" suffix(, 0)
 };
@@ -40,6 +43,9 @@ EMBED(sql_work){
 };
 EMBED(sql_unknown){
 #embed "sql/functions/unknown.sql" suffix(, 0)
+};
+EMBED(sql_pack){
+#embed "sql/functions/pack.sql" suffix(, 0)
 };
 EMBED(sql_maintain){
 #embed "sql/functions/maintain.sql" suffix(, 0)
@@ -60,13 +66,14 @@ static const struct {
 	{ 1, "0001_core", sql_0001_core, "0.1.0" },
 	{ 2, "0002_intent", sql_0002_intent, "0.1.0" },
 	{ 3, "0003_inputs", sql_0003_inputs, "0.1.0" },
+	{ 5, "0005_pack", sql_0005_pack, "0.1.0" },
 	{ 6, "0006_intent_window", sql_0006_intent_window, "0.1.0" },
 	{ 7, "0007_plain_tool", sql_0007_plain_tool, "0.1.0" },
 };
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
 static const char *const functions[] = {
-	sql_base,  sql_accept, sql_work, sql_unknown, sql_maintain,
+	sql_base,  sql_accept, sql_work, sql_unknown, sql_pack, sql_maintain,
 #ifdef PLANT_SQL
 	sql_plant,
 #endif

@@ -40,18 +40,42 @@ void store_principal(
     struct store *store, struct slice issuer, struct slice subject, struct slice tenant,
     void (*done)(void *ctx, enum hf_code code, int64_t owner, const struct hf_err *err), void *ctx);
 
-/* The current version of each tool; `doc` is tool.json (read it by tool_new without files). `since`
- * is the catalog number of the last look, 0 for none: where it is still the same, `tools` is
- * nullptr and `count` 0. */
+/* The current version of each tool, `doc` is tool.json (read it by tool_new without files); and the
+ * prompts and resources of each pack, `doc` as pack.h has it. */
 struct store_tool {
 	int32_t id;
 	struct slice name, version, doc;
 };
+struct store_pack {
+	struct slice name, doc;
+};
+struct store_catalog {
+	int64_t number; /* another one where anything changed */
+	const struct store_tool *tools;
+	size_t tools_count;
+	const struct store_pack *packs;
+	size_t packs_count;
+};
+/* `since` is the number of the last look, 0 for none: where it is still the same, the rest is
+ * empty. */
 void store_catalog(struct store *store, int64_t since,
-		   void (*done)(void *ctx, enum hf_code code, int64_t catalog,
-				const struct store_tool *tools, size_t count,
+		   void (*done)(void *ctx, enum hf_code code, const struct store_catalog *catalog,
 				const struct hf_err *err),
 		   void *ctx);
+
+/* An artifact of a task of its owner, from the last phase that made one of that name and is done:
+ * its bytes are final. Over `bytes_max`: `content` is empty, `size` tells. HF_MISSING: no such
+ * task of that owner, or no such artifact (V8). */
+struct store_artifact {
+	struct slice media_type, content;
+	int64_t size;
+};
+void store_artifact_of(struct store *store, int64_t owner, const struct task_id *id,
+		       struct slice name, size_t bytes_max,
+		       void (*done)(void *ctx, enum hf_code code,
+				    const struct store_artifact *artifact,
+				    const struct hf_err *err),
+		       void *ctx);
 
 struct accept_call {
 	int64_t owner;

@@ -38,42 +38,59 @@ void store_principal(
 }
 
 struct catalog_op {
-	void (*done)(void *ctx, enum hf_code code, int64_t catalog, const struct store_tool *tools,
-		     size_t count, const struct hf_err *err);
+	void (*done)(void *ctx, enum hf_code code, const struct store_catalog *catalog,
+		     const struct hf_err *err);
 	void *ctx;
 };
+
+enum { SHELF_NUMBER, SHELF_TOOL, SHELF_NAME, SHELF_VERSION, SHELF_DOC };
+
+/* A row without a number of a tool is a pack, one without a name closes the answer. */
+static void read_shelf(const PGresult *result, struct store_tool *tools, struct store_pack *packs,
+		       struct store_catalog *catalog)
+{
+	*catalog = (struct store_catalog){
+		.number = pgrow_int8(result, 0, SHELF_NUMBER),
+		.tools = tools,
+		.packs = packs,
+	};
+	for (int row = 0; row < PQntuples(result); row++) {
+		if (pgrow_is_null(result, row, SHELF_NAME))
+			continue;
+		struct slice name = pgrow_slice(result, row, SHELF_NAME);
+		struct slice version = pgrow_slice(result, row, SHELF_VERSION);
+		struct slice doc = pgrow_slice(result, row, SHELF_DOC);
+		if (pgrow_is_null(result, row, SHELF_TOOL))
+			packs[catalog->packs_count++] = (struct store_pack){ name, doc };
+		else
+			tools[catalog->tools_count++] = (struct store_tool){
+				.id = pgrow_int4(result, row, SHELF_TOOL),
+				.name = name,
+				.version = version,
+				.doc = doc,
+			};
+	}
+}
 
 static void on_catalog(void *ctx, enum hf_code code, const PGresult *result,
 		       const struct hf_err *err)
 {
 	struct catalog_op *op = ctx;
-	struct store_tool *tools = nullptr;
-	int64_t catalog = 0;
-	size_t count = 0;
-	if (code == HF_OK) {
-		int rows = PQntuples(result);
-		hf_assert(rows > 0);
-		catalog = pgrow_int8(result, 0, 0);
-		tools = hf_alloc((size_t)rows * sizeof *tools);
-		for (int row = 0; row < rows; row++) {
-			if (pgrow_is_null(result, row, 1))
-				continue;
-			tools[count++] = (struct store_tool){
-				.id = pgrow_int4(result, row, 1),
-				.name = pgrow_slice(result, row, 2),
-				.version = pgrow_slice(result, row, 3),
-				.doc = pgrow_slice(result, row, 4),
-			};
-		}
-	}
-	op->done(op->ctx, code, catalog, count ? tools : nullptr, count, err);
+	struct store_catalog catalog = {};
+	size_t rows = code == HF_OK ? (size_t)PQntuples(result) : 0;
+	hf_assert(code != HF_OK || rows > 0);
+	struct store_tool *tools = hf_alloc(rows * sizeof *tools);
+	struct store_pack *packs = hf_alloc(rows * sizeof *packs);
+	if (code == HF_OK)
+		read_shelf(result, tools, packs, &catalog);
+	op->done(op->ctx, code, code == HF_OK ? &catalog : nullptr, err);
 	free(tools);
+	free(packs);
 	free(op);
 }
 
 void store_catalog(struct store *store, int64_t since,
-		   void (*done)(void *ctx, enum hf_code code, int64_t catalog,
-				const struct store_tool *tools, size_t count,
+		   void (*done)(void *ctx, enum hf_code code, const struct store_catalog *catalog,
 				const struct hf_err *err),
 		   void *ctx)
 {
@@ -81,7 +98,7 @@ void store_catalog(struct store *store, int64_t since,
 	*op = (struct catalog_op){ done, ctx };
 	struct pgparams params = {};
 	pgparams_int8(&params, since);
-	db_call(store->lanes[LANE_READ], "SELECT * FROM holdfast.catalog($1)", &params,
+	db_call(store->lanes[LANE_READ], "SELECT * FROM holdfast.shelf($1)", &params,
 		STORE_GIVE_UP_MS, on_catalog, op);
 }
 

@@ -41,7 +41,7 @@ static bool root_named(const struct template_scope *scope, struct slice name, st
 		struct slice json;
 	} roots[] = {
 		{ "args", scope->args }, { "key", scope->key },     { "task", scope->task },
-		{ "conf", scope->conf }, { "input", scope->input },
+		{ "conf", scope->conf }, { "input", scope->input }, { "minted", scope->minted },
 	};
 	for (size_t i = 0; i < countof(roots); i++) {
 		if (slice_is(name, roots[i].name)) {
@@ -171,7 +171,7 @@ enum hf_code template_text(struct slice text, bool url, const struct template_sc
 {
 	hf_assert(scope && out);
 	size_t start = out->len, at = 0;
-	while (at < text.len) {
+	while (at < text.len && !out->overflow) { /* what is too large takes no more time */
 		struct piece piece;
 		hf_try(next_piece(text, &at, &piece, err));
 		buf_add_slice(out, piece.literal);
@@ -293,6 +293,8 @@ static enum hf_code fill_array(struct filler *filler, struct slice array, unsign
 static enum hf_code fill(struct filler *filler, struct slice json, unsigned depth)
 {
 	hf_assert(depth <= JSON_DEPTH_MAX);
+	if (filler->out->overflow)
+		return HF_OK;
 	switch (json_type_of(json)) {
 	case JSON_OBJECT:
 		return fill_object(filler, json, depth + 1);

@@ -6,13 +6,14 @@
 #include "runtime/err.h"
 #include "runtime/slice.h"
 
-/* The roots, as scanned JSON text: args, state/<phase>, input, key, task, conf. */
+/* The roots, as scanned JSON text: args, state/<phase>, input, key, task, conf, minted. */
 struct template_scope {
 	struct slice args;
-	struct slice key;   /* a JSON string */
-	struct slice task;  /* {"id": …, "tool": …, "effect_id": …, "attempt": …} */
-	struct slice conf;  /* an object */
-	struct slice input; /* what was answered before the acceptance, an object */
+	struct slice key;    /* a JSON string */
+	struct slice task;   /* {"id": …, "tool": …, "effect_id": …, "attempt": …} */
+	struct slice conf;   /* an object */
+	struct slice input;  /* what was answered, an object */
+	struct slice minted; /* what was made for this one use: {"effect_id": …} */
 	/* The state of a phase by name, or false: no recovery point of it yet. */
 	bool (*state)(void *ctx, struct slice phase, struct slice *json);
 	void *state_ctx;
@@ -20,7 +21,8 @@ struct template_scope {
 
 /* Appends `json` (scanned) with every reference replaced, also {/pointer} within its strings (their
  * values; member names stand as they are). HF_MISSING: a pointer leads nowhere. HF_INVALID: "$from"
- * with company or no string, or as template_text. HF_LIMIT: a value would nest too deep. */
+ * with company or no string, or as template_text. HF_LIMIT: a value would nest too deep. Past the
+ * maximum of `out` it stops with HF_OK and out->overflow. */
 enum hf_code template_json(struct slice json, const struct template_scope *scope, struct buf *out,
 			   struct hf_err *err);
 /* Appends `text` with {/pointer} replaced: strings as they are, numbers and booleans as spelt.

@@ -15,6 +15,7 @@
 
 #include "runtime/base.h"
 #include "runtime/buf.h"
+#include "runtime/pack_apply.h"
 
 constexpr Oid TYPE_BYTEA = 17, TYPE_INT4 = 23, TYPE_TEXT = 25;
 constexpr Oid TYPE_JSON = 114, TYPE_VARCHAR = 1043, TYPE_JSONB = 3802;
@@ -409,21 +410,20 @@ static enum hf_code begin(PGconn *db, const char *name, struct hf_err *err)
 	for (size_t i = 0; i < countof(settings); i++)
 		hf_try(run(db, settings[i], 0, nullptr, nullptr, err));
 	hf_cleanup(result) PGresult *found = nullptr;
-	hf_try(run(db, "SELECT to_regclass('holdfast.tool_file') IS NOT NULL", 0, nullptr, &found,
-		   err));
+	hf_try(run(db, "SELECT to_regclass('holdfast.pack') IS NOT NULL", 0, nullptr, &found, err));
 	if (strcmp(PQgetvalue(found, 0, 0), "t") != 0)
 		return hf_fail(err, HF_MISSING,
-			       "the database has no schema of Holdfast yet: "
+			       "the database has not this release's schema of Holdfast: "
 			       "run `holdfast migrate`");
 	return run(db,
 		   "SELECT pg_advisory_xact_lock(hashtext('holdfast tools apply'), hashtext($1))",
 		   1, &name, nullptr, err);
 }
 
-static enum hf_code apply(PGconn *db, const struct tool_folder *folder, const struct tool *tool,
-			  enum applied *applied, int32_t *id, struct hf_err *err)
+static enum hf_code version_apply(PGconn *db, const struct tool_folder *folder,
+				  const struct tool *tool, enum applied *applied, int32_t *id,
+				  struct hf_err *err)
 {
-	hf_try(begin(db, tool->name, err));
 	const char *values[2] = { tool->name, folder->version };
 	hf_cleanup(result) PGresult *known = nullptr;
 	hf_try(run(db, "SELECT tool, current FROM holdfast.tool WHERE name = $1 AND version = $2",
@@ -444,12 +444,28 @@ static enum hf_code apply(PGconn *db, const struct tool_folder *folder, const st
 		   2, values, nullptr, err);
 }
 
+static enum hf_code apply(PGconn *db, const struct tool_folder *folder, const struct tool *tool,
+			  const struct pack *pack, enum applied *applied, int32_t *id,
+			  struct hf_err *err)
+{
+	bool changed;
+	hf_try(begin(db, pack->name, err));
+	if (tool)
+		hf_try(version_apply(db, folder, tool, applied, id, err));
+	hf_try(pack_apply(db, pack, &changed, err));
+	if (!tool)
+		*applied = changed ? APPLIED_NEW : APPLIED_STOOD;
+	return HF_OK;
+}
+
 enum hf_code tool_apply(PGconn *db, const struct tool_folder *folder, const struct tool *tool,
-			enum applied *applied, int32_t *id, struct hf_err *err)
+			const struct pack *pack, enum applied *applied, int32_t *id,
+			struct hf_err *err)
 {
 	hf_assert(db);
 	hf_assert(applied);
-	enum hf_code code = apply(db, folder, tool, applied, id, err);
+	hf_assert(pack->has_tool == (tool != nullptr));
+	enum hf_code code = apply(db, folder, tool, pack, applied, id, err);
 	if (code == HF_OK)
 		return run(db, "COMMIT", 0, nullptr, nullptr, err);
 	PQclear(PQexec(db, "ROLLBACK"));

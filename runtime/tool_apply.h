@@ -1,4 +1,5 @@
-/* tool_apply.h - `tools apply`: a checked folder becomes a version in the store. Blocking, on the
+/* tool_apply.h - `tools apply`: a checked folder becomes a version in the store, its prompts and
+ * resources those that the API offers. Blocking, on the
  * administrator's connection; for commands only. */
 #pragma once
 
@@ -6,6 +7,7 @@
 #include <stdint.h>
 
 #include "runtime/err.h"
+#include "runtime/pack.h"
 #include "runtime/tool.h"
 #include "runtime/tool_folder.h"
 
@@ -18,6 +20,8 @@ enum applied {
 /* One transaction. Makes the tool's role and schema where it has SQL, runs schema.sql and loads the
  * data as that role, lets Postgres check each statement, stores the files. HF_MISSING: the schema
  * `holdfast` is not there (`holdfast migrate`). HF_INVALID: the tool's SQL or data is at fault; the
- * text names file, pointer and reason. HF_DB otherwise. */
+ * text names file, pointer and reason. HF_DB otherwise. `tool`: nullptr where the folder has none;
+ * `id` is then left alone. */
 enum hf_code tool_apply(PGconn *db, const struct tool_folder *folder, const struct tool *tool,
-			enum applied *applied, int32_t *id, struct hf_err *err);
+			const struct pack *pack, enum applied *applied, int32_t *id,
+			struct hf_err *err);

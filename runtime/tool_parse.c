@@ -21,7 +21,7 @@ enum hf_code tool_bad(struct tool_parse *parse, const char *format, ...)
 	vsnprintf(reason, sizeof reason, format, args);
 	va_end(args);
 	parse->failed = true;
-	return hf_fail(parse->err, HF_INVALID, "tool.json#%s: %s",
+	return hf_fail(parse->err, HF_INVALID, "%s#%s: %s", parse->file ? parse->file : "tool.json",
 		       parse->path.len ? parse->path.data : "", reason);
 }
 

@@ -1,6 +1,6 @@
-/* tool_parse.h - private to tool*.c: tool.json is read by tables of members, and each error names
- * file, JSON pointer and reason. After the first error nothing goes on, so paths need no unwinding
- * on the way out. */
+/* tool_parse.h - private to tool*.c and pack*.c: their JSON is read by tables of members, and each
+ * error names file, JSON pointer and reason. After the first error nothing goes on, so paths need
+ * no unwinding on the way out. */
 #pragma once
 
 #include <stdint.h>
@@ -14,6 +14,7 @@ constexpr int64_t TOOL_TIME_MS_MAX = 365LL * 24 * 3600 * 1000 * 10; /* of any ti
 
 struct tool_parse {
 	const struct tool_files *files; /* nullable */
+	const char *file;               /* being read; nullable: tool.json */
 	struct tool *tool;              /* being made */
 	struct buf path;                /* JSON pointer of what is being read */
 	bool own_state;                 /* templates may name the state of their own phase */
@@ -40,7 +41,7 @@ struct member {
 	int64_t min, max;
 };
 
-/* HF_INVALID "tool.json#<path>: <text>". */
+/* HF_INVALID "<file>#<path>: <text>". */
 enum hf_code tool_bad(struct tool_parse *parse, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -71,7 +72,8 @@ bool name_is_token(const char *name);
 bool path_is_safe(const char *path);
 size_t array_count(struct slice array);
 
-/* A file that tool.json names at the current path. `content` stays empty without tool_files. */
+/* A file of the folder that is named at the current path. `content` stays empty without tool_files.
+ */
 enum hf_code file_read(struct tool_parse *parse, const char *path, struct slice *content,
 		       bool *executable);
 

@@ -222,3 +222,23 @@ HF_TEST(template, a_walk_shows_every_pointer)
 		cr_expect(slice_is(buf_slice(&found), rows[i].found), "%s", rows[i].json);
 	}
 }
+
+/* A value repeated beyond the maximum: the rest is not looked at. */
+HF_TEST(template, what_grows_too_large_takes_no_more_time, .timeout = 10)
+{
+	constexpr size_t VALUE_LEN = 1 << 20, REFERENCES = 20'000;
+	hf_cleanup(buf) struct buf args = {}, json = {}, out = {};
+	buf_add_text(&args, "{\"x\":\"");
+	for (size_t i = 0; i < VALUE_LEN; i++)
+		buf_add_byte(&args, 'y');
+	buf_add_text(&args, "\"}");
+	buf_add_byte(&json, '[');
+	for (size_t i = 0; i < REFERENCES; i++)
+		buf_add_text(&json, "\"{/args/x}{/args/x}\",{\"$from\":\"/args/x\"},");
+	buf_add_text(&json, "0]");
+	const struct template_scope scope = { .args = buf_slice(&args) };
+	out.max = 2 * VALUE_LEN;
+	cr_assert_eq(template_json(buf_slice(&json), &scope, &out, nullptr), HF_OK);
+	cr_assert(out.overflow);
+	cr_assert_leq(out.len, out.max);
+}

@@ -2,6 +2,7 @@
 """The whole product as a person uses it: `holdfast call build_report --wait --json` makes a real
 report once; asked again, the same; with both workers killed in the middle, still once."""
 
+import base64
 import hashlib
 import json
 import subprocess
@@ -40,7 +41,8 @@ def made(month="2015-09"):
     check(any(month in text for text in texts), "the text names the month", texts)
     links = [block["uri"] for block in result["content"] if block["type"] == "resource_link"]
     url = result["structuredContent"]["url"]
-    equal(links, [url], "a link to the report")
+    kept = f"holdfast://tasks/{told['task_id']}/artifacts/report-{month}.pdf"
+    equal(links, [url, kept], "links to the report, and to the artifact that it was made from")
     check(result["structuredContent"]["pages"] >= 2, "pages", result["structuredContent"])
     with direct.open(url) as answer:
         pdf = answer.read()
@@ -48,6 +50,9 @@ def made(month="2015-09"):
     stored = stack.ledger("/reports/" + url.rpartition("/")[2])
     equal([line["sha256"] for line in stored], [hashlib.sha256(pdf).hexdigest()],
           "stored once, these bytes")
+    read = stack.client().request("resources/read", {"uri": kept}, kept).result["contents"][0]
+    equal((read["mimeType"], base64.b64decode(read["blob"])), ("application/pdf", pdf),
+          "the artifact is the same PDF, as a resource of its owner")
     mails = [line for line in stack.ledger("/send") if line["link"] == url]
     equal(len(mails), 1, "mailed once")
     counts["reports"] += 1

@@ -223,8 +223,8 @@ def header_rungs():
 
 
 def method_rungs():
-    for method in ("ping", "tasks/list", "tasks/result", "tools/none", "prompts/list", "x", "",
-                   "resources/read", "Tools/list", "logging/setLevel"):
+    for method in ("ping", "tasks/list", "tasks/result", "tools/none", "prompts/none", "x", "",
+                   "resources/subscribe", "resources/unsubscribe", "Tools/list", "logging/setLevel"):
         rung(f"method {method}", send(message(method), name="x"), 404, -32601)
     plain = rig.meta(declare=False)
     legacy = plain | {rig.META + "clientCapabilities": {"tasks": {}}}

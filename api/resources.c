@@ -1,0 +1,159 @@
+/* resources.c - resources/list, resources/templates/list and resources/read (A18). What packs
+ * declare is in memory; artifacts of tasks are read from the store by artifacts.c. Nothing can be
+ * subscribed to. */
+#include "api/resources.h"
+
+#include <strings.h>
+
+#include "api/artifacts.h"
+#include "api/catalog.h"
+#include "api/list.h"
+#include "api/packs.h"
+#include "api/result.h"
+#include "runtime/base.h"
+#include "runtime/content.h"
+#include "runtime/json.h"
+#include "runtime/template.h"
+
+constexpr size_t RESOURCE_BYTES_MAX = 8 << 20; /* of what a template makes */
+
+/* --- Lists ------------------------------------------------------------------------------------ */
+
+static void list_resources(struct request *request)
+{
+	struct list list = packs_resources_list(request->api->packs);
+	list_reply(request, &list);
+}
+
+void mcp_resources_list(struct request *request)
+{
+	if (catalog_number(request->api->catalog) == 0)
+		api_look_again(request->api, request, list_resources);
+	else
+		list_resources(request);
+}
+
+static void list_templates(struct request *request)
+{
+	struct list list = packs_templates_list(request->api->packs);
+	list_reply(request, &list);
+}
+
+void mcp_resources_templates_list(struct request *request)
+{
+	if (catalog_number(request->api->catalog) == 0)
+		api_look_again(request->api, request, list_templates);
+	else
+		list_templates(request);
+}
+
+/* --- resources/read --------------------------------------------------------------------------- */
+
+void resource_add_contents(struct slice uri, struct slice media_type, struct slice bytes,
+			   struct buf *out)
+{
+	buf_add_text(out, "{\"uri\":");
+	json_string_encode(uri, out);
+	buf_add_text(out, ",\"mimeType\":");
+	json_string_encode(media_type, out);
+	buf_add_byte(out, ',');
+	content_add(media_type, bytes, out);
+	buf_add_byte(out, '}');
+}
+
+void resource_reply(struct request *request, struct slice contents)
+{
+	hf_cleanup(buf) struct buf result = {};
+	buf_add_text(&result, "{\"resultType\":\"complete\",\"contents\":[");
+	buf_add_slice(&result, contents);
+	buf_add_format(&result, "],\"ttlMs\":%lld,\"cacheScope\":\"private\",\"_meta\":{",
+		       (long long)LIST_CACHE_TTL_MS);
+	result_add_server_info(&result);
+	buf_add_text(&result, "}}");
+	request_reply(request, buf_slice(&result));
+}
+
+void resource_refuse_unknown(struct request *request, struct slice uri)
+{
+	hf_cleanup(buf) struct buf data = {};
+	buf_add_text(&data, "{\"executed\":\"no\",\"uri\":");
+	json_string_encode(uri, &data);
+	buf_add_byte(&data, '}');
+	request_refuse_params(request, "Resource not found", buf_slice(&data));
+}
+
+/* The text that a template makes of the URI's variables. */
+static enum hf_code fill(const struct resource *resource, struct slice values, struct buf *out,
+			 struct hf_err *err)
+{
+	const struct template_scope scope = { .args = values };
+	hf_cleanup(buf) struct buf made = {};
+	made.max = RESOURCE_BYTES_MAX;
+	hf_try(template_json(resource->text.len ? resource->text : resource->json, &scope, &made,
+			     err));
+	if (made.overflow)
+		return hf_fail(err, HF_LIMIT, "the resource has over %zu bytes",
+			       RESOURCE_BYTES_MAX);
+	if (resource->text.len > 0)
+		buf_add_slice(out, buf_slice(&made)); /* a JSON string already */
+	else
+		json_string_encode(buf_slice(&made), out);
+	return HF_OK;
+}
+
+static void reply_template(struct request *request, const struct resource *resource,
+			   struct slice uri, struct slice values)
+{
+	struct hf_err err = {};
+	hf_cleanup(buf) struct buf contents = {};
+	buf_add_text(&contents, "{\"uri\":");
+	json_string_encode(uri, &contents);
+	buf_add_text(&contents, ",\"mimeType\":");
+	buf_add_slice(&contents, resource->media_type);
+	buf_add_text(&contents, ",\"text\":");
+	if (fill(resource, values, &contents, &err) != HF_OK) {
+		request_refuse_params(request, arena_strdup(request->call->arena, err.text),
+				      (struct slice){});
+		return;
+	}
+	buf_add_byte(&contents, '}');
+	resource_reply(request, buf_slice(&contents));
+}
+
+static bool is_artifact(struct slice uri)
+{
+	size_t len = sizeof ARTIFACT_SCHEME - 1;
+	return uri.len >= len && strncasecmp(uri.data, ARTIFACT_SCHEME, len) == 0;
+}
+
+static void read_declared(struct request *request, struct slice uri)
+{
+	const struct packs *packs = request->api->packs;
+	const struct resource *resource = packs_resource(packs, uri);
+	hf_cleanup(buf) struct buf values = {};
+	if (resource)
+		resource_reply(request, resource->contents);
+	else if ((resource = packs_template_of(packs, uri, &values)))
+		reply_template(request, resource, uri, buf_slice(&values));
+	else if (!request->looked_again)
+		api_look_again(request->api, request, mcp_resources_read);
+	else
+		resource_refuse_unknown(request, uri);
+}
+
+void mcp_resources_read(struct request *request)
+{
+	struct slice value;
+	if (!request->rpc.params.len || !json_member(request->rpc.params, "uri", &value) ||
+	    json_type_of(value) != JSON_STRING) {
+		request_refuse_params(request, "params.uri must be a string", (struct slice){});
+		return;
+	}
+	hf_cleanup(buf) struct buf text = {};
+	json_string_decode(value, &text);
+	struct slice uri = { arena_copy(request->call->arena, buf_slice(&text)), text.len };
+	if (is_artifact(uri))
+		artifact_read(request, uri);
+	else
+		read_declared(request, uri);
+}
