@@ -31,7 +31,7 @@ enum hf_code tool_bad_within(struct tool_parse *parse, const char *text)
 	hf_cleanup(buf) struct buf inner = {};
 	buf_add_text(&inner, text);
 	parse->failed = true;
-	return hf_fail(parse->err, HF_INVALID, "tool.json#%s%s",
+	return hf_fail(parse->err, HF_INVALID, "%s#%s%s", parse->file ? parse->file : "tool.json",
 		       parse->path.len ? parse->path.data : "", inner.data);
 }
 

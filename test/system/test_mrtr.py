@@ -84,6 +84,18 @@ class Asked:
         return answer
 
 
+def prompts(*names):
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-pack-"))
+    atexit.register(shutil.rmtree, folder, True)
+    (folder / "pack.json").write_text('{"name": "asking"}')
+    (folder / "prompts").mkdir()
+    for name in names:
+        (folder / "prompts" / f"{name}.json").write_text(json.dumps({
+            "arguments": [{"name": "what", "required": True}], "ask": ASK, "messages": [{
+                "role": "user", "content": {"type": "text", "text": f"For {{/args/what}}, {TEXT}"}}]}))
+    return folder
+
+
 def asks(answer):
     return isinstance(answer.result, dict) and answer.result.get("resultType") == "input_required"
 
@@ -259,6 +271,41 @@ def without_effect_id_the_rounds_are_its_name(stack):
           "a client without tasks is asked as well")
 
 
+def a_prompt_asks_too(stack):
+    def get(arguments, api=0, token="rig-alice", name="ask_none", **params):
+        client = stack.client(token, api)
+        answer = client.request("prompts/get", {"name": name, "arguments": arguments, **params},
+                                name, extra_meta={META + "clientCapabilities": FORMS})
+        client.close()
+        COUNTS["rounds_asked"] += asks(answer)
+        return answer
+
+    what = {"what": "prompts"}
+    first = get(what)
+    asked(first, "name")
+    state = first.result["requestState"]
+    restart(stack, 0)
+    second = get(what, api=1, requestState=state, inputResponses=FIRST)
+    asked(second, "color", "pet")
+    last = {"requestState": second.result["requestState"], "inputResponses": SECOND}
+    done = get(what, **last)
+    equal(done.result["messages"][0]["content"]["text"], "For prompts, Ada: blue, cat",
+          "the prompt has all answers in it")
+    call = Asked(stack, "ask_none", what="prompts")
+    call.send()
+    for params, told in (({"token": "rig-bob"}, "of another caller"),
+                         ({"name": "ask_twin"}, "of another prompt"),
+                         ({"requestState": call.state}, "of a tool of that name")):
+        answer = get(what, **{"requestState": state, "inputResponses": FIRST, **params})
+        refused(answer, f"state {told}")
+    refused(get({"what": "others"}, requestState=state, inputResponses=FIRST),
+            "state of other arguments")
+    equal(get({}).error["message"], 'params.arguments needs "what"', "arguments come first")
+    declined = get(what, inputResponses={"name": {"action": "decline"}})
+    equal((declined.code, declined.data), (-32602, {"type": "declined", "executed": "no",
+                                                    "key": "name"}), "a decline is an error here")
+
+
 def keys_are_rotated(stack):
     keys = stack.folder / "keys"
     old = keys.read_text()
@@ -292,15 +339,16 @@ def main():
              tool("ask_any", "none", **any_of), tool("ask_work", "required"),
              tool("ask_free", "optional")]
     stack = Stack(apis=2, workers=1, tools=tools)
+    stack.command("tools", "apply", prompts("ask_none", "ask_twin"))
     for test in (rounds_go_to_any_process, what_is_wrong_is_asked_again,
                  nobody_is_asked_what_he_cannot_answer,
                  a_state_is_good_for_what_it_was_given_for, a_call_becomes_one_task,
-                 without_effect_id_the_rounds_are_its_name, keys_are_rotated):
+                 without_effect_id_the_rounds_are_its_name, a_prompt_asks_too, keys_are_rotated):
         print(test.__name__, flush=True)
         test(stack)
     check(all(api.alive() for api in stack.apis), "the API processes live")
     stack.stop()
-    finish("mrtr", COUNTS, {"rounds_asked": 30, "states_refused": 100, "tasks": 3, "kills": 7})
+    finish("mrtr", COUNTS, {"rounds_asked": 30, "states_refused": 100, "tasks": 3, "kills": 8})
 
 
 if __name__ == "__main__":
