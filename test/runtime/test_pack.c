@@ -135,7 +135,9 @@ HF_TEST(pack, a_prompt_asks_first)
 	    "{\"prompts\":[{\"name\":\"ask\",\"published\":{\"name\":\"ask\",\"arguments\":"
 	    "[{\"name\":\"a\"}]},\"complete\":{}," MESSAGES(
 		"{/input/k/action}") ",\"ask\":[{\"k\":" QUESTION("{/args/a}") "}],\"askGoOn\":"
-									       "true}]}");
+									       "true}],"
+									       "\"resources\":[],"
+									       "\"templates\":[]}");
 	static const struct {
 		const char *doc, *expected;
 	} bad[] = {
