@@ -23,8 +23,8 @@ const runtime_files = [_][]const u8{
     "pgdial.c", "pgfail.c", "pgvalue.c", "random.c", "resolve.c", "rfc3339.c", "schema.c",
     "schema_check.c", "schema_pattern.c",
     "sql_text.c", "sqlphase.c", "store.c", "store_api.c", "store_pack.c", "store_worker.c",
-    "task.c", "template.c", "tool.c", "tool_check.c", "tool_http.c", "tool_parse.c",
-    "tool_phase.c", "tool_plain.c", "trace.c", "uri_template.c", "value.c",
+    "task.c", "template.c", "tool.c", "tool_check.c", "tool_http.c", "tool_input.c",
+    "tool_parse.c", "tool_phase.c", "tool_plain.c", "trace.c", "uri_template.c", "value.c",
 };
 /// The program itself: the only files that see both api/ and worker/.
 const program_files = [_][]const u8{
@@ -46,9 +46,9 @@ const api_files = [_][]const u8{
     "follow.c",    "listen.c",   "subscription.c",
 };
 const worker_files = [_][]const u8{
-    "beat.c",       "downstream.c", "egress.c", "frame.c",         "host.c",      "phase_http.c",
+    "ask.c",        "beat.c",       "downstream.c", "egress.c", "frame.c",         "host.c",      "phase_http.c",
     "phase_program.c", "phase_sql.c", "phase_wait.c", "plain.c", "retry.c",  "run.c", "run_keep.c",
-    "run_outcome.c", "run_phase.c", "run_write.c",     "rundir.c",    "span.c",      "spawn.c",
+    "run_outcome.c", "run_phase.c", "run_write.c",     "rundir.c",    "say.c",       "span.c",      "spawn.c",
     "tail.c",       "text.c",       "unpack.c",     "versions.c",      "worker.c",
 };
 const runtime_tests = [_][]const u8{

@@ -198,6 +198,18 @@ void answer_outcome(struct request *request, enum effect_carrier carrier,
 static const char *still_running_text(struct request *request, const struct task_view *view)
 {
 	char id[TASK_ID_TEXT_LEN + 1];
+	if (view->state == TASK_WAITING)
+		return arena_format(
+		    request->call->arena,
+		    "Not done yet: the work stands still until somebody answers what it asks "
+		    "(status "
+		    "%s: %s); nothing of it is lost. Only a client that declares the Tasks "
+		    "extension "
+		    "can answer, for task %s or by calling the same tool with the same arguments "
+		    "and "
+		    "the same effect_id. Do not start it again under a new effect_id.",
+		    task_state_mcp(view->state), told(request, view),
+		    task_id_format(&view->id, id));
 	return arena_format(
 	    request->call->arena,
 	    "Not done yet: the work goes on in the background (status %s: %s) and nothing of it is "

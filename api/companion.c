@@ -176,10 +176,13 @@ static const char *advice(const struct task_view *view)
 		       "effect_id.";
 	case TASK_UNKNOWN:
 		return "Do not start it again under a new effect_id: it might happen twice.";
+	case TASK_WAITING:
+		return "It stands still until a client that declares the Tasks extension answers "
+		       "what "
+		       "it asks; do not start it again under a new effect_id.";
 	case TASK_READY:
 	case TASK_SCHEDULED:
 	case TASK_RUNNING:
-	case TASK_WAITING:
 	case TASK_PAUSED:
 	case TASK_UNVERIFIED:
 		break;

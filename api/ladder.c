@@ -4,6 +4,7 @@
 
 #include "api/headers.h"
 #include "runtime/base.h"
+#include "runtime/input.h"
 #include "runtime/json.h"
 
 #define META_VERSION      "io.modelcontextprotocol/protocolVersion"
@@ -233,6 +234,7 @@ static enum ladder climb_request(const struct call *call, const struct rpc *rpc,
 
 	top->capabilities = capabilities;
 	top->declares_tasks = declares_tasks(capabilities);
+	top->asks = input_declared(capabilities);
 	if (methods[top->method].needs_tasks && !top->declares_tasks) {
 		refusal_set(refusal, 400, RPC_MISSING_CAPABILITY,
 			    "Missing required client capability");

@@ -54,6 +54,7 @@ struct ladder_top {
 	struct slice meta;         /* params._meta, an object */
 	struct slice capabilities; /* what its client declares, an object */
 	bool declares_tasks;
+	int asks; /* what its client can be asked: a sum of INPUT_… of input.h */
 };
 
 /* Steps 8 to 14. What the message says goes into `arena`. */

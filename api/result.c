@@ -192,8 +192,10 @@ static bool add_detailed_task(const struct task_view *view, int64_t poll_interva
 		buf_add_text(out, ",\"error\":");
 		buf_add_slice(out, error);
 	}
-	if (view->state == TASK_WAITING)
-		buf_add_text(out, ",\"inputRequests\":{}");
+	if (view->state == TASK_WAITING) {
+		buf_add_text(out, ",\"inputRequests\":");
+		buf_add_slice(out, view->requests.len ? view->requests : slice_of("{}"));
+	}
 	return true;
 }
 

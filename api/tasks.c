@@ -5,6 +5,7 @@
 #include "api/result.h"
 #include "runtime/base.h"
 #include "runtime/id.h"
+#include "runtime/input.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
 #include "runtime/store.h"
@@ -84,36 +85,52 @@ void mcp_tasks_get(struct request *request)
 		request_with_owner(request, poll);
 }
 
-static void on_found(void *ctx, enum hf_code code, const struct task_view *view,
-		     const struct hf_err *err)
+static void on_answered(void *ctx, enum hf_code code, int taken, const struct hf_err *err)
 {
-	(void)view;
 	struct request *request = ctx;
-	if (code != HF_OK)
+	if (code != HF_OK) {
 		reply_failure(request, code, err);
-	else
-		reply_ack(request);
+		return;
+	}
+	char id[TASK_ID_TEXT_LEN + 1];
+	log_info("answered", "task_id", task_id_format(request->detail, id), "owner",
+		 LOG_INT(request->principal->owner), "taken", LOG_INT(taken), nullptr);
+	reply_ack(request);
 }
 
-static void find(struct request *request)
+static struct slice responses_of(const struct request *request)
 {
-	store_poll(request->api->store, request->principal->owner, request->detail, on_found,
-		   request);
+	struct slice responses = {};
+	json_member(request->rpc.params, "inputResponses", &responses);
+	return responses;
 }
 
-/* No phase asks anything yet, so every key is an unknown one: ignored and acknowledged (T6.2). */
+static void answer(struct request *request)
+{
+	store_answer(request->api->store, request->principal->owner, request->detail,
+		     responses_of(request), on_answered, request);
+}
+
+/* Whether an answer fits what was asked is the phase's affair, which asks again where it does not
+ * (T6.5); here it is durable before it is acknowledged (T6.2). */
 void mcp_tasks_update(struct request *request)
 {
-	struct slice responses;
 	if (!read_task_id(request))
 		return;
-	if (!json_member(request->rpc.params, "inputResponses", &responses) ||
-	    json_type_of(responses) != JSON_OBJECT) {
+	struct slice responses = responses_of(request), key, value;
+	if (!responses.len || json_type_of(responses) != JSON_OBJECT) {
 		request_refuse_params(request, "params.inputResponses must be an object",
 				      (struct slice){});
 		return;
 	}
-	request_with_owner(request, find);
+	for (size_t at = 0; json_object_next(responses, &at, &key, &value);) {
+		if (value.len <= INPUT_ANSWER_BYTES_MAX)
+			continue;
+		request_refuse_params(request, "An answer in params.inputResponses is too large",
+				      (struct slice){});
+		return;
+	}
+	request_with_owner(request, answer);
 }
 
 static void on_cancelled(void *ctx, enum hf_code code, const struct hf_err *err)

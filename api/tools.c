@@ -375,6 +375,7 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 		.tool_name = slice_of(arena_strdup(arena, tool->name)),
 		.effect_id = accepting->effect_id.text,
 		.arguments = arguments,
+		.asks = request->top.asks,
 		.trace = call_trace(request->top.meta, arena),
 		.key_version = request->api->key_version,
 	};

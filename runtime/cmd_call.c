@@ -28,6 +28,7 @@ constexpr int64_t ASK_DELAY_FIRST_MS = 200;
 constexpr int64_t POLL_MS_DEFAULT = 1000;
 constexpr int64_t POLL_MS_MIN = 10;
 constexpr int64_t POLL_MS_MAX = 60'000;
+constexpr size_t QUESTION_COLUMNS = 2'000;
 
 static volatile sig_atomic_t stopped;
 
@@ -46,6 +47,7 @@ struct call {
 	struct mcp_client *client;
 	struct bar bar;
 	struct call_view view;
+	struct buf asked; /* the questions that were shown last */
 };
 
 static void on_signal(int)
@@ -251,6 +253,30 @@ static int lost(struct call *call, enum hf_code code, const struct hf_err *err)
 	return call_show_failure(&call->view, err->text);
 }
 
+/* What the task asks, each question once: this command can't answer. */
+static void show_questions(struct call *call, struct slice task)
+{
+	struct slice requests, key, request;
+	if (!json_member(task, "inputRequests", &requests) ||
+	    json_type_of(requests) != JSON_OBJECT || slice_equal(requests, buf_slice(&call->asked)))
+		return;
+	buf_clear(&call->asked);
+	buf_add_slice(&call->asked, requests);
+	bar_clear(&call->bar);
+	fputs("the task waits for an answer, which a client that declares Tasks gives by "
+	      "tasks/update:\n",
+	      stderr);
+	for (size_t at = 0; json_object_next(requests, &at, &key, &request);) {
+		hf_cleanup(buf) struct buf name = {};
+		json_string_decode(key, &name);
+		fputs("  ", stderr);
+		print_clean(stderr, buf_slice(&name));
+		fputs("  ", stderr);
+		print_cut(stderr, request, QUESTION_COLUMNS);
+		putc('\n', stderr);
+	}
+}
+
 /* Polls until the task has ended; the first at once. */
 static int follow(struct call *call, int64_t poll_ms)
 {
@@ -271,8 +297,10 @@ static int follow(struct call *call, int64_t poll_ms)
 		read_status(call, answer.result, &poll_ms);
 		if (!is_open(call))
 			break;
-		if (!call->view.json)
+		if (!call->view.json) {
+			show_questions(call, answer.result);
 			draw(call, answer.result);
+		}
 		wait_ms(poll_ms);
 		if (stopped)
 			return lost(call, HF_CANCELLED, &err);
@@ -381,6 +409,7 @@ int cmd_call(int argc, char **argv)
 	buf_deinit(&call.members);
 	buf_deinit(&call.arguments);
 	buf_deinit(&call.meta);
+	buf_deinit(&call.asked);
 	free(call.effect_argument);
 	call_view_deinit(&call.view);
 	return code;

@@ -1,6 +1,7 @@
-/* cmd_step.c - `holdfast step`: a durable step of a program in plain mode. It speaks frames to its
- * worker over the socket that HOLDFAST_SOCKET names, a connection for each question, so that any
- * number of steps may run at once and none holds a place while its command runs.
+/* cmd_step.c - `holdfast step`: a durable step of a program in plain mode; `holdfast ask`: a
+ * question to its caller. It speaks frames to its worker over the socket that HOLDFAST_SOCKET
+ * names, a connection for each question, so that any number of steps may run at once and none holds
+ * a place while its command runs.
  *
  *   recall NAME ──found──▶ print it        not found ──▶ run COMMAND ──exit 0──▶ checkpoint NAME,
  *                                                          │                     recall, print
@@ -34,6 +35,7 @@ constexpr size_t READ_BYTES = 64 << 10;
 constexpr int EXIT_AGAIN = 75; /* EX_TEMPFAIL: the phase is tried again */
 constexpr int EXIT_NOT_TO_RUN = 126, EXIT_NOT_FOUND = 127, EXIT_SIGNALS = 128; /* as shells do */
 
+static const char *command_name = "step";
 static const char socket_variable[] = "HOLDFAST_SOCKET";
 static const char member_text[] = "stdout", member_base64[] = "stdout_base64";
 
@@ -41,13 +43,14 @@ HF_DEFINE_CLEANUP(text, char *, free)
 
 static int usage(const char *text)
 {
-	fprintf(stderr, "holdfast step: %s; see `holdfast help step`\n", text);
+	fprintf(stderr, "holdfast %s: %s; see `holdfast help %s`\n", command_name, text,
+		command_name);
 	return EXIT_USAGE;
 }
 
 static int report(const struct hf_err *err)
 {
-	fprintf(stderr, "holdfast step: %s\n", err->text);
+	fprintf(stderr, "holdfast %s: %s\n", command_name, err->text);
 	return err->code == HF_CONFLICT ? EXIT_USAGE
 	       : err->code == HF_NET    ? EXIT_AGAIN
 					: EXIT_FAILED;
@@ -357,6 +360,46 @@ static int key(const char *number)
 		json_string_decode(buf_slice(&json), &text);
 	buf_add_byte(&text, '\n');
 	return print(&text);
+}
+
+/* The first time the whole program is ended here, to be started anew when there is an answer. */
+static int ask_caller(const char *key, const char *request, int64_t timeout_ms)
+{
+	hf_cleanup(buf) struct buf out = {}, in = {}, json = {};
+	struct frame frame;
+	struct hf_err err;
+	bool found = false;
+	size_t start = frame_begin(&out);
+	frame_map(&out, timeout_ms > 0 ? 4 : 3);
+	member(&out, "t", "ask");
+	member(&out, "key", key);
+	frame_text(&out, slice_of("request"));
+	value_from_json(slice_of(request), &out);
+	if (timeout_ms > 0) {
+		frame_text(&out, slice_of("timeout_ms"));
+		frame_int(&out, timeout_ms);
+	}
+	if (!frame_end(&out, start))
+		return usage("the request is too large");
+	if (ask(&out, &in, &frame, &err) != HF_OK ||
+	    answer_value(&frame, &json, &found, &err) != HF_OK)
+		return report(&err);
+	buf_add_text(&json, found ? "\n" : "null\n");
+	return print(&json);
+}
+
+int cmd_ask(int argc, char **argv)
+{
+	struct hf_err err;
+	int64_t timeout_ms = 0;
+	command_name = "ask";
+	if (argc != 2 && !(argc == 4 && strcmp(argv[2], "--timeout-ms") == 0))
+		return usage("KEY REQUEST");
+	if (argc == 4 && (!json_integer(slice_of(argv[3]), &timeout_ms) || timeout_ms < 1))
+		return usage("--timeout-ms takes a number of ms");
+	if (json_scan(slice_of(argv[1]), &err) != HF_OK)
+		return usage("the request is no JSON");
+	return ask_caller(argv[0], argv[1], timeout_ms);
 }
 
 /* As the worker takes names: plain text of some length. */

@@ -12,6 +12,7 @@ enum exit_code {
 
 /* argc and argv without program and command names. */
 int cmd_api(int argc, char **argv);
+int cmd_ask(int argc, char **argv);
 int cmd_worker(int argc, char **argv);
 int cmd_maintain(int argc, char **argv);
 int cmd_migrate(int argc, char **argv);

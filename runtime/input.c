@@ -27,6 +27,21 @@ bool input_key_ok(struct slice key)
 	return ok;
 }
 
+/* Ends like .2. */
+static bool is_numbered(struct slice key)
+{
+	size_t digits = 0;
+	while (digits < key.len && key.data[key.len - 1 - digits] >= '0' &&
+	       key.data[key.len - 1 - digits] <= '9')
+		digits++;
+	return digits > 0 && digits < key.len && key.data[key.len - 1 - digits] == '.';
+}
+
+bool input_key_free(struct slice key)
+{
+	return input_key_ok(key) && key.len <= INPUT_KEY_LEN_MAX - 3 && !is_numbered(key);
+}
+
 static bool is_object(struct slice object, const char *name, struct slice *value)
 {
 	return json_member(object, name, value) && json_type_of(*value) == JSON_OBJECT;

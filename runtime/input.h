@@ -10,9 +10,15 @@
 enum { INPUT_FORM = 1, INPUT_URL = 2, INPUT_SAMPLING = 4, INPUT_ROOTS = 8 };
 
 constexpr size_t INPUT_KEY_LEN_MAX = 64;
+constexpr size_t INPUT_ANSWER_BYTES_MAX = 256 << 10; /* of one answer to a task */
+constexpr size_t INPUT_KEYS_MAX = 256;               /* of one task, over its life */
+constexpr int INPUT_ASKED_MAX = 8; /* times that one question is asked, under a key each */
 
 /* 1 to 64 of [A-Za-z0-9_.-]. */
 bool input_key_ok(struct slice key);
+/* Such a key with room for a number, and none that looks like KEY.2, which is kept for a question
+ * that is asked again. */
+bool input_key_free(struct slice key);
 
 /* `capabilities`: a scanned ClientCapabilities object, or empty. `elicitation: {}` is forms only.
  */

@@ -20,6 +20,7 @@ constexpr int ROWS_A_ROUND = 200;           /* of each sweep */
 constexpr int SWEEP_BATCHES_A_ROUND = 20;   /* of ROWS_A_ROUND */
 constexpr int TOMBSTONE_PAGES_A_ROUND = 64; /* of one partition of effect */
 constexpr int EFFECT_PARTS = 16;
+constexpr int WAITING_A_ROUND = 1'000;     /* waiting tasks looked at */
 constexpr int COUNT_PAGES_A_ROUND = 2'000; /* of work, for the gauges: 16 MB */
 constexpr int64_t SLOW_EVERY_MS = 5'000;   /* weeks, retention, tombstones, gauges */
 constexpr int64_t BLOCKER_MS = 5'000;      /* in ClientRead while others wait (rule 12) */
@@ -51,7 +52,8 @@ struct maintain {
 	int64_t slow_at_ms;
 	int64_t clock_ms, clock_boot; /* the database's clock and ours, at the last round */
 	bool leapt;
-	int part; /* of effect, next to be swept */
+	char waiting_due[64], waiting_task[64]; /* where the next page begins; empty: anew */
+	int part;                               /* of effect, next to be swept */
 	int64_t page;
 	/* the count of open tasks, a part of the table at a time */
 	int64_t count_page, counted_ms; /* counted_ms: when the last whole one ended; 0: none */
@@ -179,7 +181,9 @@ static enum hf_code watch_clock(struct maintain *m, struct hf_err *err)
 
 static enum hf_code week_drop(struct maintain *m, const char *week, struct hf_err *err)
 {
-	static const char *const tables[] = { "task", "step", "event", "artifact", "intent" };
+	static const char *const tables[] = {
+		"task", "step", "event", "artifact", "intent", "inbox"
+	};
 	int64_t closed = 0;
 	const char *const values[] = { week };
 	hf_try(ask(m, "SELECT holdfast.close_week($1)", 1, values, &closed, err));
@@ -247,6 +251,30 @@ static enum hf_code retention(struct maintain *m, struct hf_err *err)
 	metric_add(METRIC_tombstone_pages_total, nullptr, TOMBSTONE_PAGES_A_ROUND);
 	if (m->page == 0)
 		m->part = (m->part + 1) % EFFECT_PARTS;
+	return HF_OK;
+}
+
+/* --- the overlooked --------------------------------------------------------------------------- */
+
+/* One page of the waiting tasks a round: those that wait for nothing are woken, and are a bug. */
+static enum hf_code wake_overlooked(struct maintain *m, struct hf_err *err)
+{
+	char limit[16];
+	snprintf(limit, sizeof limit, "%d", WAITING_A_ROUND);
+	bool fresh = m->waiting_due[0] == '\0';
+	const char *const values[] = { fresh ? nullptr : m->waiting_due,
+				       fresh ? nullptr : m->waiting_task, limit };
+	PGresult *result = nullptr;
+	hf_try(pg_run(m->conn, "SELECT * FROM holdfast.wake_answered($1, $2, $3)", 3, values,
+		      &result, err));
+	metric_add(METRIC_maintained_total, "overlooked",
+		   strtoll(PQgetvalue(result, 0, 0), nullptr, 10));
+	if (strcmp(PQgetvalue(result, 0, 0), "0") != 0)
+		log_error("tasks waited although all was answered", "tasks",
+			  PQgetvalue(result, 0, 0), nullptr);
+	snprintf(m->waiting_due, sizeof m->waiting_due, "%s", PQgetvalue(result, 0, 1));
+	snprintf(m->waiting_task, sizeof m->waiting_task, "%s", PQgetvalue(result, 0, 2));
+	PQclear(result);
 	return HF_OK;
 }
 
@@ -353,6 +381,7 @@ static enum hf_code slow_round(struct maintain *m, struct hf_err *err)
 		hf_try(drain(m, "SELECT holdfast.sweep_windows(200)", "window_swept",
 			     "intent windows over", err));
 	}
+	hf_try(wake_overlooked(m, err));
 	return pg_run(m->conn, "RESET ROLE", 0, nullptr, nullptr, err);
 }
 

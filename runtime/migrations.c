@@ -23,6 +23,9 @@ EMBED(sql_0002_intent){
 EMBED(sql_0003_inputs){
 #embed "sql/migrations/0003_inputs.sql" suffix(, 0)
 };
+EMBED(sql_0004_inbox){
+#embed "sql/migrations/0004_inbox.sql" suffix(, 0)
+};
 EMBED(sql_0005_pack){
 #embed "sql/migrations/0005_pack.sql" suffix(, 0)
 };
@@ -47,6 +50,9 @@ EMBED(sql_unknown){
 EMBED(sql_pack){
 #embed "sql/functions/pack.sql" suffix(, 0)
 };
+EMBED(sql_input){
+#embed "sql/functions/input.sql" suffix(, 0)
+};
 EMBED(sql_maintain){
 #embed "sql/functions/maintain.sql" suffix(, 0)
 };
@@ -66,6 +72,7 @@ static const struct {
 	{ 1, "0001_core", sql_0001_core, "0.1.0" },
 	{ 2, "0002_intent", sql_0002_intent, "0.1.0" },
 	{ 3, "0003_inputs", sql_0003_inputs, "0.1.0" },
+	{ 4, "0004_inbox", sql_0004_inbox, "0.1.0" },
 	{ 5, "0005_pack", sql_0005_pack, "0.1.0" },
 	{ 6, "0006_intent_window", sql_0006_intent_window, "0.1.0" },
 	{ 7, "0007_plain_tool", sql_0007_plain_tool, "0.1.0" },
@@ -73,7 +80,7 @@ static const struct {
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
 static const char *const functions[] = {
-	sql_base,  sql_accept, sql_work, sql_unknown, sql_pack, sql_maintain,
+	sql_base,  sql_accept, sql_work, sql_unknown, sql_input, sql_pack, sql_maintain,
 #ifdef PLANT_SQL
 	sql_plant,
 #endif
@@ -95,7 +102,7 @@ static enum hf_code one_int(PGconn *conn, const char *sql, int *out, struct hf_e
 	return HF_OK;
 }
 
-static const char *const partitioned[] = { "task", "step", "event", "artifact", "intent" };
+static const char *const partitioned[] = { "task", "step", "event", "artifact", "intent", "inbox" };
 
 /* Attaching takes no lock that stops a poll, unlike CREATE … PARTITION OF (rule 15). */
 static enum hf_code week_make(PGconn *conn, int week, struct hf_err *err)

@@ -118,6 +118,8 @@ struct task_view {
 	struct slice result;  /* completed: the stored object {"content": …}; else empty */
 	struct slice error;   /* failed: the stored JSON-RPC error object; else empty */
 	struct slice effect_id;
+	/* store_poll alone, waiting: what it asks, a JSON object key -> request; else empty. */
+	struct slice requests;
 };
 
 /* One shared commit for all accepts that arrived meanwhile; equal keys are folded. ACCEPT_NEW is
@@ -140,6 +142,14 @@ void store_find(struct store *store, int64_t owner, struct slice tool_name, stru
 		void (*done)(void *ctx, enum hf_code code, const struct task_id *id,
 			     const struct hf_err *err),
 		void *ctx);
+
+/* Answers of the owner of a task to what it asks: a JSON object key -> answer (scanned). HF_OK once
+ * they are durable; whatever is not asked, or answered already, is passed by, and so is all where
+ * the task is over. `taken`: how many were new. HF_MISSING as above. */
+void store_answer(struct store *store, int64_t owner, const struct task_id *id,
+		  struct slice answers,
+		  void (*done)(void *ctx, enum hf_code code, int taken, const struct hf_err *err),
+		  void *ctx);
 
 /* The effect ID of a call that carries none (R1.9): `fresh`, or that of the first such call of the
  * same owner, tool and fingerprint, if it was within `window_ms`. A waiting commit. */
@@ -199,8 +209,16 @@ void store_leave(struct store *store, const struct uuid *incarnation,
 
 /* --- Worker ----------------------------------------------------------------------------------- */
 
-/* STEP_INTENT comes with a claim alone: "about to send", by an earlier claim of this phase. */
-enum step_kind : unsigned char { STEP_RECOVERY_POINT, STEP_CHECKPOINT, STEP_OUTCOME, STEP_INTENT };
+/* The last two come with a claim alone. STEP_INTENT: "about to send", by an earlier claim of this
+ * phase. STEP_INBOX: what the task asked, or was answered before it asked: `name` is the key,
+ * `state` JSON text {"phase": …, "how": …, "request": …, "answer": …}, see input.sql. */
+enum step_kind : unsigned char {
+	STEP_RECOVERY_POINT,
+	STEP_CHECKPOINT,
+	STEP_OUTCOME,
+	STEP_INTENT,
+	STEP_INBOX,
+};
 
 /* The undo step of phase p is a phase of its own, with a number after all others: they run in
  * reverse, by the same rules, and end at recovery points as well. */
@@ -244,6 +262,7 @@ struct claimed_task {
 	int64_t owner;
 	struct slice issuer, subject, tenant, effect_id, trace, arguments;
 	struct slice inputs; /* what was answered before the acceptance, JSON; or empty */
+	int asks;            /* what the caller can be asked: a sum of INPUT_… of input.h */
 	int key_version;
 	struct uuid cluster;
 	const struct claimed_step *steps; /* in place order */
@@ -308,6 +327,7 @@ enum release {
 	RELEASE_UNKNOWN,    /* may have happened, nobody can tell: state unknown (V7) */
 	RELEASE_UNVERIFIED, /* accepted downstream, not yet seen: looked for after delay_ms */
 	RELEASE_UNDO,       /* nothing of its phase is left open: its undo steps are next */
+	RELEASE_ASK,        /* store_ask, never store_release */
 };
 struct release_write {
 	struct task_id id;
@@ -321,6 +341,22 @@ void store_release(struct store *store, const struct release_write *release,
 		   void (*done)(void *ctx, enum hf_code code, enum fence fence,
 				const struct hf_err *err),
 		   void *ctx);
+
+/* What a phase asks, with which it gives its claim back: the task waits, or is ready at once where
+ * nothing is left open (see ask() of input.sql). */
+struct ask_write {
+	struct task_id id;
+	struct uuid token;
+	int phase;
+	struct slice questions; /* JSON array of {"key", "request"} */
+	int64_t wait_ms;        /* from the first asking of each; 0: until the deadline */
+	bool maybe_sent;        /* a request may have left in this attempt */
+	struct slice reason;    /* for a person */
+};
+void store_ask(struct store *store, const struct ask_write *ask,
+	       void (*done)(void *ctx, enum hf_code code, enum fence fence,
+			    const struct hf_err *err),
+	       void *ctx);
 
 /* "About to send" for a phase that is neither keyed nor readable back, durable before `done`. It
  * stands until a release says that nothing left, or a person has settled it. */

@@ -306,7 +306,7 @@ struct task_op {
 			  const struct hf_err *err);
 	void (*cancel_done)(void *ctx, enum hf_code code, const struct hf_err *err);
 	void *ctx;
-	bool told;
+	bool told, asking;
 	/* attach, detach */
 	struct uuid api;
 	int64_t number;
@@ -343,6 +343,8 @@ static void task_fail(struct batch_item *item, enum hf_code code, const struct h
 	free(op);
 }
 
+static const struct view_columns poll_columns = { 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 };
+
 static void task_missing(struct batch_item *item)
 {
 	struct hf_err err = {};
@@ -350,27 +352,69 @@ static void task_missing(struct batch_item *item)
 	task_fail(item, HF_MISSING, &err);
 }
 
+/* A waiting task is looked at again, with what it asks: few do, and polls of all others stay cheap.
+ */
+static void on_asking(void *ctx, enum hf_code code, const PGresult *result,
+		      const struct hf_err *err)
+{
+	struct task_op *op = ctx;
+	if (code != HF_OK) {
+		task_fail(&op->item, code, err);
+		return;
+	}
+	if (PQntuples(result) == 0) {
+		task_missing(&op->item);
+		return;
+	}
+	struct task_view view;
+	store_read_view(result, 0, &poll_columns, &view);
+	hf_assert(pgrow_int8(result, 0, 1) == op->owner);
+	hf_assert(task_id_equal(&view.id, &op->id));
+	view.requests = pgrow_slice(result, 0, 15);
+	/* The last answer came between the two looks at it. */
+	if (view.state == TASK_WAITING && view.requests.len == 0)
+		view.state = TASK_READY;
+	if (view.state != TASK_WAITING)
+		view.requests = (struct slice){};
+	op->poll_done(op->ctx, HF_OK, &view, nullptr);
+	free(op);
+}
+
+static void poll_asking(struct task_op *op)
+{
+	struct pgparams params = {};
+	pgparams_int4(&params, task_id_week(&op->id));
+	pgparams_int8(&params, op->owner);
+	pgparams_bytea(&params, (struct slice){ (const char *)op->id.bytes, TASK_ID_BYTES });
+	db_call(op->store->lanes[LANE_READ], "SELECT * FROM holdfast.poll_asking($1, $2, $3)",
+		&params, STORE_GIVE_UP_MS, on_asking, op);
+}
+
 static void poll_deliver(struct batch_item *const *items, size_t count, const PGresult *result)
 {
-	static const struct view_columns columns = { 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 };
 	for (int row = 0; row < PQntuples(result); row++) {
 		int ord = pgrow_int4(result, row, 0);
 		hf_assert(ord > 0 && (size_t)ord <= count);
 		struct task_op *op = task_of(items[ord - 1]);
 		struct task_view view;
-		store_read_view(result, row, &columns, &view);
+		store_read_view(result, row, &poll_columns, &view);
 		/* The last wall before a byte is told (V8): it is theirs and it is what they named.
 		 */
 		hf_assert(pgrow_int8(result, row, 1) == op->owner);
 		hf_assert(task_id_equal(&view.id, &op->id));
-		op->poll_done(op->ctx, HF_OK, &view, nullptr);
 		op->told = true;
+		op->asking = view.state == TASK_WAITING;
+		if (op->asking)
+			poll_asking(op);
+		else
+			op->poll_done(op->ctx, HF_OK, &view, nullptr);
 	}
 	for (size_t i = 0; i < count; i++) {
-		if (task_of(items[i])->told)
-			free(task_of(items[i]));
-		else
+		struct task_op *op = task_of(items[i]);
+		if (!op->told)
 			task_missing(items[i]);
+		else if (!op->asking)
+			free(op);
 	}
 }
 
@@ -539,6 +583,48 @@ void store_detach(struct store *store, const struct task_id *id, const struct uu
 	op->park = park;
 	op->detach_done = done;
 	store_add(store, BATCH_DETACH, &op->item);
+}
+
+/* --- answer ----------------------------------------------------------------------------------- */
+
+struct answer_op {
+	struct store *store;
+	void (*done)(void *ctx, enum hf_code code, int taken, const struct hf_err *err);
+	void *ctx;
+};
+
+static void on_answer(void *ctx, enum hf_code code, const PGresult *result,
+		      const struct hf_err *err)
+{
+	struct answer_op *op = ctx;
+	struct hf_err missing = {};
+	int taken = 0;
+	if (code == HF_OK && !pgrow_bool(result, 0, 0)) {
+		code = hf_fail(&missing, HF_MISSING, "no such task");
+		err = &missing;
+	} else if (code == HF_OK) {
+		taken = pgrow_int4(result, 0, 2);
+		if (pgrow_bool(result, 0, 1))
+			store_wake(op->store, WAKE_WORK);
+	}
+	op->done(op->ctx, code, taken, err);
+	free(op);
+}
+
+void store_answer(struct store *store, int64_t owner, const struct task_id *id,
+		  struct slice answers,
+		  void (*done)(void *ctx, enum hf_code code, int taken, const struct hf_err *err),
+		  void *ctx)
+{
+	struct answer_op *op = hf_alloc(sizeof *op);
+	*op = (struct answer_op){ store, done, ctx };
+	struct pgparams params = {};
+	pgparams_int4(&params, task_id_week(id));
+	pgparams_int8(&params, owner);
+	pgparams_bytea(&params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });
+	pgparams_text(&params, answers);
+	db_call(store->lanes[LANE_WRITE], "SELECT * FROM holdfast.answer($1, $2, $3, $4)", &params,
+		STORE_GIVE_UP_MS, on_answer, op);
 }
 
 /* --- intent window ---------------------------------------------------------------------------- */

@@ -125,6 +125,8 @@ static enum step_kind step_kind_of(struct slice name)
 		return STEP_RECOVERY_POINT;
 	if (slice_is(name, "intent"))
 		return STEP_INTENT;
+	if (slice_is(name, "inbox"))
+		return STEP_INBOX;
 	return slice_is(name, "checkpoint") ? STEP_CHECKPOINT : STEP_OUTCOME;
 }
 
@@ -156,14 +158,23 @@ enum claim_column {
 	C_STATES,
 };
 
-/* What was answered before the acceptance comes among the steps, and is none. */
-static struct claimed_step *claimed_steps(const PGresult *result, int row, size_t *count,
-					  struct slice *inputs)
+static int number_of(struct slice text)
 {
-	*count = pgrow_array_count(result, row, C_PLACES);
-	struct claimed_step *steps = hf_alloc(*count * sizeof *steps);
+	int n = 0;
+	for (size_t i = 0; i < text.len && text.data[i] >= '0' && text.data[i] <= '9'; i++)
+		n = 10 * n + text.data[i] - '0';
+	return n;
+}
+
+/* What was answered before the acceptance, and what can be asked, come among the steps and are
+ * none.
+ */
+static struct claimed_step *claimed_steps(const PGresult *result, int row,
+					  struct claimed_task *task)
+{
+	size_t rows = pgrow_array_count(result, row, C_PLACES), kept = 0;
+	struct claimed_step *steps = hf_alloc(rows * sizeof *steps);
 	size_t place_at = 0, kind_at = 0, name_at = 0, state_at = 0;
-	size_t rows = *count, kept = 0;
 	for (size_t i = 0; i < rows; i++) {
 		struct claimed_step *step = &steps[kept];
 		struct slice place, kind;
@@ -175,11 +186,13 @@ static struct claimed_step *claimed_steps(const PGresult *result, int row, size_
 		step->place = pgslice_int4(place);
 		step->kind = step_kind_of(kind);
 		if (slice_is(kind, "inputs"))
-			*inputs = step->state;
+			task->inputs = step->state;
+		else if (slice_is(kind, "asks"))
+			task->asks = number_of(step->name);
 		else
 			kept++;
 	}
-	*count = kept;
+	task->steps_count = kept;
 	return steps;
 }
 
@@ -207,7 +220,8 @@ static struct claimed_step *claimed_task(const PGresult *result, int row, struct
 	task->key_version = pgrow_int4(result, row, C_KEY_VERSION);
 	pgrow_uuid(result, row, C_CLUSTER, &task->cluster);
 	task->inputs = (struct slice){};
-	struct claimed_step *steps = claimed_steps(result, row, &task->steps_count, &task->inputs);
+	task->asks = 0;
+	struct claimed_step *steps = claimed_steps(result, row, task);
 	task->steps = steps;
 	return steps;
 }
@@ -306,7 +320,7 @@ static void write_fail(struct batch_item *item, enum hf_code code, const struct 
 
 static enum fence fence_of(struct slice name)
 {
-	if (slice_is(name, "held"))
+	if (slice_is(name, "held") || slice_is(name, "waiting") || slice_is(name, "ready"))
 		return FENCE_HELD;
 	return slice_is(name, "adopted") ? FENCE_ADOPTED : FENCE_LOST;
 }
@@ -555,18 +569,24 @@ void store_release(struct store *store, const struct release_write *release,
 	store_add(store, BATCH_RELEASE, &op->item);
 }
 
-/* --- intents and artifacts
- * -------------------------------------------------------------------------------- */
+/* --- intents, questions, artifacts --------------------------------------------------------------
+ */
 
 struct put_op {
 	void (*done)(void *ctx, enum hf_code code, enum fence fence, const struct hf_err *err);
 	void *ctx;
+	struct store *asks; /* ask alone: the task may be ready at once */
 };
 
 static void on_put(void *ctx, enum hf_code code, const PGresult *result, const struct hf_err *err)
 {
 	struct put_op *op = ctx;
-	enum fence fence = code == HF_OK ? fence_of(pgrow_slice(result, 0, 0)) : FENCE_LOST;
+	struct slice said = code == HF_OK ? pgrow_slice(result, 0, 0) : slice_of("lost");
+	enum fence fence = fence_of(said);
+	if (op->asks && fence != FENCE_LOST)
+		metric_add(METRIC_tasks_released_total, "ask", 1);
+	if (op->asks && fence != FENCE_LOST && slice_is(said, "ready"))
+		store_wake(op->asks, WAKE_WORK);
 	op->done(op->ctx, code, fence, err);
 	free(op);
 }
@@ -589,11 +609,32 @@ void store_intent(struct store *store, const struct task_id *id, const struct uu
 		  void *ctx)
 {
 	struct put_op *op = hf_alloc(sizeof *op);
-	*op = (struct put_op){ done, ctx };
+	*op = (struct put_op){ .done = done, .ctx = ctx };
 	struct pgparams params = {};
 	put_build(&params, id, token, phase, name);
 	db_call(store->lanes[LANE_WRITE], "SELECT holdfast.intent_put($1, $2, $3, $4, $5)", &params,
 		0, on_put, op);
+}
+
+void store_ask(struct store *store, const struct ask_write *ask,
+	       void (*done)(void *ctx, enum hf_code code, enum fence fence,
+			    const struct hf_err *err),
+	       void *ctx)
+{
+	struct put_op *op = hf_alloc(sizeof *op);
+	*op = (struct put_op){ .done = done, .ctx = ctx, .asks = store };
+	struct pgparams params = {};
+	pgparams_int4(&params, task_id_week(&ask->id));
+	pgparams_bytea(&params, (struct slice){ (const char *)ask->id.bytes, TASK_ID_BYTES });
+	pgparams_uuid(&params, &ask->token);
+	pgparams_int4(&params, ask->phase);
+	pgparams_text(&params, ask->questions);
+	pgparams_int8(&params, ask->wait_ms);
+	pgparams_bool(&params, ask->maybe_sent);
+	pgparams_text(&params, ask->reason);
+	db_call(store->lanes[LANE_WRITE],
+		"SELECT holdfast.ask($1, $2, $3, $4, $5, nullif($6, 0), $7, $8)", &params, 0,
+		on_put, op);
 }
 
 struct artifact_op {
@@ -609,7 +650,7 @@ void store_artifact_put(struct store *store, const struct task_id *id, const str
 			void *ctx)
 {
 	struct put_op *op = hf_alloc(sizeof *op);
-	*op = (struct put_op){ done, ctx };
+	*op = (struct put_op){ .done = done, .ctx = ctx };
 	struct pgparams params = {};
 	put_build(&params, id, token, phase, name);
 	pgparams_text(&params, media_type);

@@ -144,6 +144,16 @@ static void print_attempt(struct slice entry)
 		printf(", key generation %" PRId64, get_int(entry, "generation"));
 }
 
+/* What was asked and answered, under which key. */
+static void print_asking(struct slice entry)
+{
+	putchar(' ');
+	print_member(entry, "name", STORY_TEXT_COLUMNS);
+	putchar('\n');
+	print_detail(entry, "request", "asks");
+	print_detail(entry, "told", "answer");
+}
+
 static void print_entry(struct slice entry)
 {
 	char span[SPAN_TEXT_LEN_MAX + 1];
@@ -165,6 +175,11 @@ static void print_entry(struct slice entry)
 		printf("done, ");
 	} else {
 		print_value(what, STORY_NAME_COLUMNS);
+		if (get(entry, "request", &value) || get(entry, "told", &value) ||
+		    json_string_is(what, "gets no answer")) {
+			print_asking(entry);
+			return;
+		}
 		if (json_string_is(what, "checkpoint")) {
 			putchar(' ');
 			print_member(entry, "name", STORY_TEXT_COLUMNS);
@@ -199,6 +214,10 @@ static void print_now(struct slice now)
 		printf(", due in %s", span_format(get_int(now, "due_in_ms"), span));
 	if (get(now, "cancel", &value) && json_type_of(value) == JSON_TRUE)
 		printf(", cancel asked for");
+	if (get(now, "asks", &value)) {
+		printf(", waits for ");
+		print_value(value, STORY_TEXT_COLUMNS);
+	}
 	putchar('\n');
 	print_detail(now, "message", "message");
 	print_detail(now, "worker", "worker");

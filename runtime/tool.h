@@ -61,6 +61,11 @@ struct phase_spec {
 	/* wait */
 	int64_t wait_ms;    /* from its first start; -1: there is `until` instead */
 	struct slice until; /* JSON template of an RFC 3339 time, or empty */
+	/* wait with "input": a JSON object key -> request template, else empty. `wait_ms` is then
+	 * how long an answer is waited for, 0: until the deadline. */
+	struct slice input;
+	bool input_go_on; /* what is not answered, or can't be asked, is null; else the phase fails
+			   */
 	/* http */
 	struct request_spec request;
 	char *key_header;          /* keyed http: the header that carries the derived key */

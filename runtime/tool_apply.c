@@ -15,6 +15,7 @@
 
 #include "runtime/base.h"
 #include "runtime/buf.h"
+#include "runtime/json.h"
 #include "runtime/pack_apply.h"
 
 constexpr Oid TYPE_BYTEA = 17, TYPE_INT4 = 23, TYPE_TEXT = 25;
@@ -366,10 +367,27 @@ static void undos_text(const struct tool *tool, struct buf *out)
 	buf_add_byte(out, '}');
 }
 
+/* The keys that its phases declare they ask under; of [A-Za-z0-9_.-]. */
+static void inputs_text(const struct tool *tool, struct buf *out)
+{
+	struct slice key, request;
+	buf_add_byte(out, '{');
+	for (size_t i = 0; i < tool->phases_count; i++) {
+		size_t at = 0;
+		while (tool->phases[i].input.len &&
+		       json_object_next(tool->phases[i].input, &at, &key, &request)) {
+			if (out->len > 1)
+				buf_add_byte(out, ',');
+			buf_add_slice(out, key); /* with its quotes */
+		}
+	}
+	buf_add_byte(out, '}');
+}
+
 static enum hf_code rows_insert(PGconn *db, const struct tool_folder *folder,
 				const struct tool *tool, int32_t *id, struct hf_err *err)
 {
-	enum { NUMBERS = 6, UNDOS = 3 + NUMBERS, VALUES };
+	enum { NUMBERS = 6, UNDOS = 3 + NUMBERS, INPUTS, VALUES };
 	const int64_t numbers[NUMBERS] = { tool->result_ttl_ms, tool->tombstone_ttl_ms,
 					   tool->deadline_ms,   (int64_t)tool->phases_count,
 					   tool->crash_limit,   tool->park_ttl_ms };
@@ -379,17 +397,20 @@ static enum hf_code rows_insert(PGconn *db, const struct tool_folder *folder,
 		snprintf(texts[i], sizeof texts[i], "%" PRId64, numbers[i]);
 		values[3 + i] = texts[i];
 	}
-	hf_cleanup(buf) struct buf undos = {};
+	hf_cleanup(buf) struct buf undos = {}, inputs = {};
 	undos_text(tool, &undos);
 	values[UNDOS] = undos.data;
+	inputs_text(tool, &inputs);
+	values[INPUTS] = inputs.data;
 	hf_try(run(db, "UPDATE holdfast.tool SET current = false WHERE name = $1 AND current", 1,
 		   values, nullptr, err));
 	hf_cleanup(result) PGresult *row = nullptr;
-	hf_try(run(db,
-		   "INSERT INTO holdfast.tool (name, version, doc, result_ttl_ms,"
-		   " tombstone_ttl_ms, deadline_ms, phases, crash_limit, park_ttl_ms, undos)"
-		   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING tool",
-		   VALUES, values, &row, err));
+	hf_try(
+	    run(db,
+		"INSERT INTO holdfast.tool (name, version, doc, result_ttl_ms,"
+		" tombstone_ttl_ms, deadline_ms, phases, crash_limit, park_ttl_ms, undos, inputs)"
+		" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING tool",
+		VALUES, values, &row, err));
 	for (size_t i = 0; i < folder->count; i++)
 		hf_try(file_insert(db, PQgetvalue(row, 0, 0), &folder->files[i], err));
 	*id = (int32_t)strtol(PQgetvalue(row, 0, 0), nullptr, 10);

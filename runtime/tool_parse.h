@@ -109,6 +109,10 @@ enum hf_code phase_common_read(struct tool_parse *parse, const struct slice *val
 enum hf_code phase_class_check(struct tool_parse *parse, const struct phase_spec *phase,
 			       enum effect_class effect, const char *name, struct slice value);
 
+/* tool_input.c */
+enum hf_code input_read(struct tool_parse *parse, struct slice object, size_t number,
+			struct phase_spec *phase);
+
 /* tool_plain.c: what the API acts on. */
 enum hf_code requires_read(struct tool_parse *parse, struct slice object);
 /* Sets parse->ask, so that templates may name its answers. `ask`, `otherwise`: may be empty. */

@@ -256,23 +256,26 @@ static enum hf_code until_check(struct tool_parse *parse, struct slice until, si
 static enum hf_code wait_read(struct tool_parse *parse, struct slice object, size_t number,
 			      struct phase_spec *phase)
 {
-	enum { WAIT_NAME, WAIT_KIND, WAIT_EFFECT, MS, UNTIL, COUNT };
+	enum { WAIT_NAME, WAIT_KIND, WAIT_EFFECT, MS, UNTIL, INPUT, COUNT };
 	static const struct member members[COUNT] = {
 		[WAIT_NAME] = { "name", MEMBER_STRING, true, 1, 64 },
 		[WAIT_KIND] = { "kind", MEMBER_STRING, true, 0, 0 },
 		[WAIT_EFFECT] = { "effect", MEMBER_STRING, false, 0, 0 },
 		[MS] = { "ms", MEMBER_INTEGER, false, 0, TOOL_TIME_MS_MAX },
 		[UNTIL] = { "until", MEMBER_ANY, false, 0, 0 },
+		[INPUT] = { "input", MEMBER_OBJECT, false, 0, 0 },
 	};
 	struct slice values[COUNT];
 	hf_try(members_read(parse, object, members, COUNT, values));
 	size_t mark = parse->path.len;
 	hf_try(effect_read(parse, values[WAIT_EFFECT], phase));
 	path_up(parse, mark);
-	if ((values[MS].len > 0) == (values[UNTIL].len > 0))
-		return tool_bad(parse, "a wait phase has either \"ms\" or \"until\"");
+	if ((values[MS].len > 0) + (values[UNTIL].len > 0) + (values[INPUT].len > 0) != 1)
+		return tool_bad(parse, "a wait phase has either \"ms\" or \"until\" or \"input\"");
 	phase->wait_ms = member_integer(values[MS], -1);
 	phase->until = values[UNTIL];
+	if (values[INPUT].len)
+		hf_try(input_read(parse, values[INPUT], number, phase));
 	/* Its share of the progress. */
 	phase->timeout_ms = phase->wait_ms > 0 ? phase->wait_ms : 1;
 	phase->attempts = (int)ATTEMPTS;
@@ -283,7 +286,7 @@ static enum hf_code wait_read(struct tool_parse *parse, struct slice object, siz
 	path_up(parse, mark);
 	if (phase->wait_ms <= parse->tool->deadline_ms)
 		return HF_OK;
-	path_down_text(parse, "ms");
+	path_down_text(parse, phase->input.len ? "input" : "ms");
 	return tool_bad(parse, "%" PRId64 " is over the tool's deadline_ms %" PRId64,
 			phase->wait_ms, parse->tool->deadline_ms);
 }

@@ -25,13 +25,15 @@ enum phase_outcome {
 	PHASE_FAILED,     /* cannot go on: failed */
 	PHASE_UNKNOWN,    /* may have happened, nobody can tell */
 	PHASE_UNVERIFIED, /* accepted downstream, not yet seen; look again after delay_ms */
-	PHASE_CANCELLED,  /* stopped because phase_kind.cancel was called; nothing is in flight */
-	PHASE_LOST,       /* the fence said no: forget the run */
+	PHASE_ASK, /* asks its caller: `state` is the questions (ask.h), delay_ms how long an answer
+		    * is waited for, 0: until the deadline */
+	PHASE_CANCELLED, /* stopped because phase_kind.cancel was called; nothing is in flight */
+	PHASE_LOST,      /* the fence said no: forget the run */
 };
 
 struct phase_result {
 	enum phase_outcome outcome;
-	struct slice state; /* DONE, COMMITTED: msgpack */
+	struct slice state; /* DONE, COMMITTED: msgpack; ASK: JSON text */
 	const char *text;   /* what happened, for a person; nullable where DONE */
 	const char *answer; /* short: "201 Created", "exit 0"; nullable */
 	int64_t delay_ms; /* RETRY: at least this (Retry-After), 0: backoff decides; AGAIN: this */
@@ -57,6 +59,7 @@ struct ev_loop *run_loop(const struct run *run);
 struct worker *run_worker(const struct run *run);
 const struct tool *run_tool(const struct run *run);
 const struct phase_spec *run_phase(const struct run *run);
+int run_phase_number(const struct run *run);
 const struct claimed_task *run_task(const struct run *run); /* steps: as of the claim */
 const char *run_task_id(const struct run *run);             /* text form */
 /* The tool's folder on this machine, with the files of this version. */

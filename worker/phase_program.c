@@ -27,10 +27,11 @@
 #include "runtime/json.h"
 #include "runtime/utf8.h"
 #include "runtime/value.h"
+#include "worker/ask.h"
 #include "worker/frame.h"
 #include "worker/host.h"
 #include "worker/phase.h"
-#include "worker/span.h"
+#include "worker/say.h"
 #include "worker/text.h"
 #include "worker/worker.h"
 
@@ -54,13 +55,15 @@ struct program {
 	enum step step;
 	bool stepping; /* program_step is on the stack */
 	bool keyed, run_sent, plain;
-	bool declined;  /* the tool itself asked for another attempt: it has done nothing */
+	bool declined;  /* the tool itself asked for another attempt, or its caller: it has done
+			   nothing */
 	bool leaving;   /* its result is in `state`; artifacts are stored */
 	bool names_run; /* the tool's last frame said which run it is about */
 	bool cancelled, lost, overdue; /* wishes; overdue: the grace of a cancel is over */
 	bool timed_out, closed;
 	bool storing, stored_ok; /* a call of run_checkpoint or run_artifact_put is out */
 	int64_t limit_ms;
+	int64_t wait_ms; /* for the answer to what it asked, 0: until the deadline */
 	enum phase_outcome outcome;
 	struct buf out, state, text, answer;
 };
@@ -148,7 +151,9 @@ static void program_report(struct program *program)
 		.state = buf_slice(&program->state),
 		.text = program->text.len ? program->text.data : nullptr,
 		.answer = program->answer.len ? program->answer.data : nullptr,
-		.delay_ms = program->outcome == PHASE_AGAIN ? NO_PROCESS_DELAY_MS : 0,
+		.delay_ms = program->outcome == PHASE_AGAIN ? NO_PROCESS_DELAY_MS
+			    : program->outcome == PHASE_ASK ? program->wait_ms
+							    : 0,
 		.maybe_sent = maybe,
 		.maybe_executed = maybe,
 	};
@@ -201,91 +206,35 @@ static void wait_ms(struct program *program, int64_t ms)
 
 /* --- what is sent ----------------------------------------------------------------------------- */
 
-static void member_text(struct buf *out, const char *name, struct slice text)
+static void send_out(struct program *program)
 {
-	frame_text(out, slice_of(name));
-	frame_text(out, text);
-}
-
-static void member_int(struct buf *out, const char *name, int64_t value)
-{
-	frame_text(out, slice_of(name));
-	frame_int(out, value);
-}
-
-static void member_json(struct buf *out, const char *name, struct slice json)
-{
-	frame_text(out, slice_of(name));
-	if (json.len)
-		value_from_json(json, out);
-	else
-		frame_map(out, 0);
+	host_send(program->host, &program->out);
+	buf_clear(&program->out);
 }
 
 static void send_run(struct program *program)
 {
-	struct run *run = program->run;
-	const struct claimed_task *task = run_task(run);
-	const struct trace *trace = run_trace(run);
-	const char *parent = run_traceparent(run);
-	struct buf *out = &program->out;
-	size_t start = frame_begin(out);
-	frame_map(out, 12 + span_count(trace, parent));
-	member_text(out, "t", slice_of("run"));
-	member_int(out, "run", host_run(program->host));
-	member_text(out, "task", slice_of(run_task_id(run)));
-	member_text(out, "tool", slice_of(run_tool(run)->name));
-	member_text(out, "phase", slice_of(program_name(program)));
-	member_int(out, "attempt", run_attempt(run));
-	member_text(out, "effect_id", task->effect_id);
-	member_text(out, "key", slice_of(run_key(run)));
-	member_int(out, "deadline_ms", program->limit_ms);
-	span_add_members(trace, parent, out);
-	member_json(out, "args", task->arguments);
-	member_json(out, "input", task->inputs);
-	member_json(out, "state", run_states_json(run));
-	if (!frame_end(out, start)) {
+	if (!say_run(program->run, host_run(program->host), program->limit_ms, &program->out)) {
 		program_end(program, PHASE_FAILED,
 			    "cannot start: arguments and states are over %zu bytes",
 			    FRAME_BYTES_MAX);
 		return;
 	}
-	host_send(program->host, out);
-	buf_clear(out);
+	send_out(program);
 	program->run_sent = true;
 	program->step = STEP_SERVING;
 }
 
 static void send_type(struct program *program, const char *type)
 {
-	size_t start = frame_begin(&program->out);
-	frame_map(&program->out, 1);
-	member_text(&program->out, "t", slice_of(type));
-	bool whole = frame_end(&program->out, start);
-	hf_assert(whole);
-	host_send(program->host, &program->out);
-	buf_clear(&program->out);
+	say_type(type, &program->out);
+	send_out(program);
 }
 
-/* `value` empty: not found. */
 static void send_value(struct program *program, struct slice value)
 {
-	struct buf *out = &program->out;
-	size_t start = frame_begin(out);
-	frame_map(out, 3);
-	member_text(out, "t", slice_of("value"));
-	frame_text(out, slice_of("found"));
-	frame_bool(out, value.len > 0);
-	frame_text(out, slice_of("value"));
-	if (value.len)
-		frame_raw(out, value);
-	else
-		frame_nil(out);
-	/* Stored values passed a smaller bound. */
-	bool whole = frame_end(out, start);
-	hf_assert(whole);
-	host_send(program->host, out);
-	buf_clear(out);
+	say_value(value, &program->out);
+	send_out(program);
 }
 
 /* --- what the tool says ----------------------------------------------------------------------- */
@@ -363,6 +312,42 @@ static void serve_recall(struct program *program, const struct frame *frame)
 	if (!run_recall(program->run, name, &value))
 		value = (struct slice){};
 	send_value(program, value);
+}
+
+/* What it asks its caller: an answer that is there is its answer, as a checkpoint would be; else
+ * the process ends, and the phase starts anew when there is one. */
+static void serve_ask(struct program *program, const struct frame *frame)
+{
+	struct slice key, value, answer = {};
+	int64_t wait_ms = 0;
+	enum ask_state state;
+	struct hf_err err;
+	hf_cleanup(buf) struct buf request = {}, questions = {}, text = {}, packed = {};
+	if (!get_name(program, frame, "key", NAME_LEN_MAX, &key))
+		return;
+	if (!frame_get(frame, "request", &value) ||
+	    (frame_get_int(frame, "timeout_ms", &wait_ms) && wait_ms < 1)) {
+		garbage(program, "a question without a request, or with a bad timeout_ms");
+		return;
+	}
+	enum hf_code code = value_to_json(value, &request, &err);
+	if (code == HF_OK)
+		code = ask_look(program->run, key, buf_slice(&request), &state, &answer, &questions,
+				&err);
+	if (code != HF_OK || state == ASK_UNDECLARED) {
+		program_end(program, PHASE_FAILED, "%s", err.text);
+	} else if (state == ASK_OPEN) {
+		ask_close(&questions);
+		ask_text(buf_slice(&request), &text);
+		program->declined = true;
+		program->wait_ms = wait_ms;
+		program_end(program, PHASE_ASK, "%s", text.data);
+		buf_add_slice(&program->state, buf_slice(&questions));
+	} else {
+		if (state == ASK_ANSWERED)
+			value_from_json(answer, &packed);
+		send_value(program, buf_slice(&packed));
+	}
 }
 
 static void serve_progress(struct program *program, const struct frame *frame)
@@ -466,6 +451,8 @@ static void serve_side(struct program *program, const struct frame *frame)
 		serve_checkpoint(program, frame);
 	else if (slice_is(frame->type, "recall"))
 		serve_recall(program, frame);
+	else if (slice_is(frame->type, "ask"))
+		serve_ask(program, frame);
 	else if (slice_is(frame->type, "progress"))
 		serve_progress(program, frame);
 	else if (slice_is(frame->type, "key"))
@@ -495,28 +482,6 @@ static bool serve(struct program *program, const struct frame *frame)
 }
 
 /* --- plain mode ------------------------------------------------------------------------------- */
-
-static char **plain_run_vars(const struct program *program)
-{
-	struct run *run = program->run;
-	const struct claimed_task *task = run_task(run);
-	int64_t left_ms = run_time_left_ms(run);
-	char **vars = hf_alloc((10 + SPAN_PARTS) * sizeof *vars), **next = vars;
-	*next++ = hf_format("HOLDFAST_TASK=%s", run_task_id(run));
-	*next++ = hf_format("HOLDFAST_TOOL=%s", run_tool(run)->name);
-	*next++ = hf_format("HOLDFAST_PHASE=%s", program_name(program));
-	*next++ = hf_format("HOLDFAST_ATTEMPT=%d", run_attempt(run));
-	*next++ = hf_format("HOLDFAST_EFFECT_ID=%.*s", (int)task->effect_id.len,
-			    task->effect_id.data ? task->effect_id.data : "");
-	*next++ = hf_format("HOLDFAST_KEY=%s", run_key(run));
-	if (task->inputs.len)
-		*next++ =
-		    hf_format("HOLDFAST_INPUT=%.*s", (int)task->inputs.len, task->inputs.data);
-	*next++ = hf_format("HOLDFAST_DEADLINE_MS=%lld", (long long)left_ms);
-	*next++ = hf_format("HOLDFAST_DEADLINE=%lld", (long long)(clock_wall_ms() + left_ms));
-	span_add_vars(run_trace(run), run_traceparent(run), next);
-	return vars;
-}
 
 /* What stdout says, or the end. */
 static bool plain_result(struct program *program, struct slice output)
@@ -628,7 +593,7 @@ static enum hf_code take_host(struct program *program, struct hf_err *err)
 	struct slice arguments = run_task(run)->arguments;
 	struct plain_spec plain = { .input = arguments.len ? arguments : slice_of("{}"),
 				    .states = run_states_json(run),
-				    .vars = plain_run_vars(program) };
+				    .vars = say_vars(run) };
 	spec.plain = &plain;
 	enum hf_code code = host_take(hosts, &spec, on_host_change, program, &program->host, err);
 	for (size_t i = 0; plain.vars[i]; i++)

@@ -418,6 +418,18 @@ static void digest_unverified(struct run *run)
 		run_release_because(run, RELEASE_UNVERIFIED, run->result.delay_ms, "");
 }
 
+/* Its caller is asked: nobody runs the task meanwhile. */
+static void digest_ask(struct run *run)
+{
+	bool happened = run_may_have_happened(run);
+	if (run_undoing(run))
+		run_fail(run, "phase_failed", slice_of("an undo step has nobody to ask"), happened);
+	else if (is_stopped(run))
+		run_end_by_wish(run, happened);
+	else
+		run_release_because(run, RELEASE_ASK, 0, "");
+}
+
 void run_advance(struct run *run, bool first)
 {
 	if (run_undoing(run))
@@ -480,6 +492,7 @@ static const char *const outcome_names[] = {
 	[PHASE_CANCELLED] = "cancelled",
 	[PHASE_LOST] = "lost",
 	[PHASE_UNVERIFIED] = "unverified",
+	[PHASE_ASK] = "asks",
 };
 
 /* What was sent without a key and without an answer: unknown, whatever else is wished. */
@@ -494,6 +507,15 @@ static bool is_open(const struct run *run)
 	return run->spec->effect == EFFECT_UNSAFE && run->result.maybe_sent &&
 	       run->accepted_at == RUN_NEVER &&
 	       !((size_t)outcome < countof(answered) && answered[outcome]);
+}
+
+static void digest_unknown(struct run *run)
+{
+	/* The same key is asked with again, by another worker. */
+	if (run->back && !run_is_cancelled(run) && run->spec->effect == EFFECT_KEYED)
+		run_give_back(run, true);
+	else
+		unknown(run);
 }
 
 static void digest(struct run *run)
@@ -529,10 +551,8 @@ static void digest(struct run *run)
 	}
 	switch (result->outcome) {
 	case PHASE_DONE:
-		digest_done(run, false);
-		break;
 	case PHASE_COMMITTED:
-		digest_done(run, true);
+		digest_done(run, result->outcome == PHASE_COMMITTED);
 		break;
 	case PHASE_RETRY:
 		digest_retry(run);
@@ -550,14 +570,13 @@ static void digest(struct run *run)
 		run_fail(run, "phase_failed", buf_slice(&result->text), result->maybe_executed);
 		break;
 	case PHASE_UNKNOWN:
-		/* The same key is asked with again, by another worker. */
-		if (run->back && !run_is_cancelled(run) && run->spec->effect == EFFECT_KEYED)
-			run_give_back(run, true);
-		else
-			unknown(run);
+		digest_unknown(run);
 		break;
 	case PHASE_UNVERIFIED:
 		digest_unverified(run);
+		break;
+	case PHASE_ASK:
+		digest_ask(run);
 		break;
 	case PHASE_CANCELLED:
 		digest_stopped(run);

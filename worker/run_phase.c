@@ -34,6 +34,11 @@ const struct phase_spec *run_phase(const struct run *run)
 	return run->spec;
 }
 
+int run_phase_number(const struct run *run)
+{
+	return run->phase;
+}
+
 const struct claimed_task *run_task(const struct run *run)
 {
 	return &run->task;

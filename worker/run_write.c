@@ -75,6 +75,18 @@ static void send_finish(struct run *run)
 	store_finish(worker_store(run->worker), &outcome, on_written, run);
 }
 
+static void send_ask(struct run *run)
+{
+	struct ask_write ask = { .id = run->task.id,
+				 .token = run->task.token,
+				 .phase = run->phase,
+				 .questions = buf_slice(&run->result.state),
+				 .wait_ms = run->result.delay_ms,
+				 .maybe_sent = run->maybe_sent,
+				 .reason = buf_slice(&run->reason) };
+	store_ask(worker_store(run->worker), &ask, on_written, run);
+}
+
 void run_send_write(struct run *run)
 {
 	struct store *store = worker_store(run->worker);
@@ -87,6 +99,9 @@ void run_send_write(struct run *run)
 		store_step(store, &step, on_step_written, run);
 	} else if (run->state == RUN_FINISHING) {
 		send_finish(run);
+	} else if (run->how == RELEASE_ASK) {
+		hf_assert(run->state == RUN_RELEASING);
+		send_ask(run);
 	} else {
 		hf_assert(run->state == RUN_RELEASING);
 		struct release_write release = { .id = run->task.id,
@@ -116,7 +131,7 @@ void run_release(struct run *run, enum release how, int64_t delay_ms, bool maybe
 		run->delay_ms = 0;
 	/* What left earlier in this claim counts as well: the store does not know of it yet. */
 	run->maybe_sent = maybe_sent || run->sent_here;
-	if (how != RELEASE_UNKNOWN)
+	if (how != RELEASE_UNKNOWN && how != RELEASE_ASK)
 		run->due_ms = run->delay_ms;
 	run_send_write(run);
 }

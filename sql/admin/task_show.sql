@@ -54,7 +54,27 @@ SELECT json_build_object(
                 'after_ms', round(extract(epoch FROM i.at - t.accepted) * 1000)::bigint,
                 'phase', n.names[i.phase])
             FROM holdfast.intent i
-            WHERE i.week = t.week AND i.task = t.task) h),
+            WHERE i.week = t.week AND i.task = t.task
+            UNION ALL
+            SELECT i.asked, 2, 0, json_build_object(
+                'what', 'asks',
+                'at', to_char(i.asked AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+                'after_ms', round(extract(epoch FROM i.asked - t.accepted) * 1000)::bigint,
+                'phase', n.names[i.phase],
+                'name', i.key,
+                'request', i.request::json)
+            FROM holdfast.inbox i
+            WHERE i.week = t.week AND i.task = t.task AND i.phase IS NOT NULL
+            UNION ALL
+            SELECT i.answered, 3, 0, json_build_object(
+                'what', CASE i.how WHEN 'answer' THEN 'is told' ELSE 'gets no answer' END,
+                'at', to_char(i.answered AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+                'after_ms', round(extract(epoch FROM i.answered - t.accepted) * 1000)::bigint,
+                'phase', n.names[i.phase],
+                'name', i.key,
+                'told', i.answer::json)
+            FROM holdfast.inbox i
+            WHERE i.week = t.week AND i.task = t.task AND i.how IS NOT NULL) h),
     'now', CASE WHEN w.task IS NOT NULL THEN json_build_object(
         'state', w.state,
         'phase', n.names[w.phase],
@@ -64,6 +84,9 @@ SELECT json_build_object(
         'message', w.message,
         'cancel', w.cancel,
         'worker', w.incarnation,
+        'asks', (SELECT json_agg(i.key ORDER BY i.asked, i.key) FROM holdfast.inbox i
+                 WHERE i.week = t.week AND i.task = t.task AND i.phase = w.phase
+                   AND i.how IS NULL),
         'due', to_char(w.due AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
         'due_in_ms', round(extract(epoch FROM w.due - clock_timestamp()) * 1000)::bigint) END,
     'to_come', CASE WHEN w.task IS NOT NULL THEN (

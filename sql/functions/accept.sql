@@ -352,7 +352,7 @@ BEGIN
         ours := FOUND;
         phase := coalesce(w.phase, 0) + 1;
         running := ours AND u.park AND w.state = 'running';
-        stops := ours AND u.park AND w.state IN ('ready', 'scheduled');
+        stops := ours AND u.park AND w.state IN ('ready', 'scheduled', 'waiting');
         IF ours THEN
             UPDATE work x SET attached = NULL, attached_no = NULL, park = running,
                 updated = CASE WHEN u.park THEN now_() ELSE x.updated END,

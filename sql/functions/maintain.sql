@@ -149,6 +149,7 @@ BEGIN
       AND e.digest = t.digest AND e.task = t.task;
     DELETE FROM artifact x WHERE x.week = sweep.week AND x.task = ANY (gone);
     DELETE FROM event x WHERE x.week = sweep.week AND x.task = ANY (gone);
+    DELETE FROM inbox x WHERE x.week = sweep.week AND x.task = ANY (gone);
     DELETE FROM intent x WHERE x.week = sweep.week AND x.task = ANY (gone);
     DELETE FROM step x WHERE x.week = sweep.week AND x.task = ANY (gone);
     DELETE FROM holdfast.task x WHERE x.week = sweep.week AND x.task = ANY (gone);

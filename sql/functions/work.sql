@@ -53,8 +53,9 @@ $$;
 -- the tokens begin with its first half, so that the same call again, its COMMIT's answer lost, gets
 -- what it holds already and no claim is left behind that nobody knows of (rule 11, V9). A waiting
 -- commit: that a phase may have been sent is durable before anything is sent (rule 4). Lock first,
--- read steps after (rule 1). Among the steps, as kinds 'intent' and 'inputs', are the intents of the phase at hand and
--- what the caller answered before its call was accepted.
+-- read steps after (rule 1). Among the steps, with kinds of their own, are the
+-- intents of the phase at hand ('intent'), what the caller answered before its call was accepted
+-- ('inputs'), what it can be asked ('asks') and what it was asked ('inbox').
 CREATE OR REPLACE FUNCTION claim(incarnation uuid, queues integer[], most integer, call uuid)
 RETURNS TABLE (task bytea, token uuid, tool integer, phase integer, attempt integer,
     crashes integer, cancel boolean, now_ms bigint, deadline_ms bigint, first_try_ms bigint,
@@ -73,10 +74,15 @@ DECLARE
     queue_number integer;
     one_week integer;
 BEGIN
-    FOREACH later IN ARRAY ARRAY['scheduled', 'unverified'] LOOP
-        UPDATE work w SET state = 'ready' WHERE w.ctid = ANY (ARRAY(
-            SELECT x.ctid FROM work x WHERE x.state = later AND x.due <= at
-            ORDER BY x.due LIMIT 64 FOR UPDATE SKIP LOCKED));
+    FOREACH later IN ARRAY ARRAY['scheduled', 'unverified', 'waiting'] LOOP
+        WITH due AS (
+            UPDATE work w SET state = 'ready' WHERE w.ctid = ANY (ARRAY(
+                SELECT x.ctid FROM work x WHERE x.state = later AND x.due <= at
+                ORDER BY x.due LIMIT 64 FOR UPDATE SKIP LOCKED)) RETURNING w.task
+        ) SELECT array_agg(d.task) INTO claimed FROM due d;
+        IF later = 'waiting' AND claimed IS NOT NULL THEN
+            PERFORM close_silent(claimed);
+        END IF;
     END LOOP;
     PERFORM 1 FROM worker w WHERE w.incarnation = claim.incarnation;
     IF NOT FOUND THEN
@@ -126,7 +132,14 @@ BEGIN
                                     AND i.phase = w.phase
                                   UNION ALL
                                   SELECT 0, 'inputs', '', convert_to(t.inputs, 'UTF8')
-                                  WHERE t.inputs IS NOT NULL) x) s;
+                                  WHERE t.inputs IS NOT NULL
+                                  UNION ALL
+                                  SELECT 0, 'asks', t.asks::text, NULL WHERE t.asks <> 0
+                                  UNION ALL
+                                  SELECT 0, 'inbox', i.key,
+                                         inbox_entry(i.phase, w.phase, i.how, i.request, i.answer)
+                                  FROM inbox i
+                                  WHERE i.week = one_week AND i.task = w.task) x) s;
     END LOOP;
 END $$;
 

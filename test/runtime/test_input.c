@@ -143,3 +143,17 @@ HF_TEST(input, an_answer_fits_the_form_that_was_sent)
 				     0, "%s: %s", cases[i].answer, err.text);
 	}
 }
+
+HF_TEST(input, keys_leave_room_for_their_numbers)
+{
+	static const char *const good[] = { "a", "a.b", "2", ".2x", "a2", "x.2.y", "-", "a.", "." };
+	static const char *const bad[] = { "", "a.2", ".2", "a.b.33", "a b", "\xc3\xbc", "a/b" };
+	char longest[INPUT_KEY_LEN_MAX];
+	for (size_t i = 0; i < countof(good); i++)
+		cr_expect(input_key_free(slice_of(good[i])), "%s", good[i]);
+	for (size_t i = 0; i < countof(bad); i++)
+		cr_expect_not(input_key_free(slice_of(bad[i])), "%s", bad[i]);
+	memset(longest, 'a', sizeof longest);
+	cr_expect(input_key_free((struct slice){ longest, INPUT_KEY_LEN_MAX - 3 }));
+	cr_expect_not(input_key_free((struct slice){ longest, INPUT_KEY_LEN_MAX - 2 }));
+}

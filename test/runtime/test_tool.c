@@ -256,6 +256,37 @@ HF_TEST(tool, plain_mode_and_waits_are_read)
 	}
 }
 
+#define SQL_PHASE            "\"kind\": \"sql\", \"file\": \"collect.sql\""
+#define ASKS(requests, more) "\"kind\": \"wait\", \"input\": {\"requests\": {" requests "}" more "}"
+#define FORM(message)                                                               \
+	"{\"method\": \"elicitation/create\", \"params\": {\"message\": \"" message \
+	"\", \"requestedSchema\": {\"type\": \"object\", \"properties\": {}}}}"
+
+HF_TEST(tool, what_a_wait_asks_is_read)
+{
+	char *doc =
+	    edited(SQL_PHASE, ASKS("\"a\": " FORM("{/args/month}?") ", \"b-1.x\": {\"method\": "
+								    "\"roots/list\"}",
+				   ", \"timeout_ms\": 70, \"otherwise\": \"continue\""));
+	struct tool *tool = nullptr;
+	struct hf_err err = {};
+	cr_assert_eq(tool_new(slice_of(doc), &folder, &tool, &err), HF_OK, "%s", err.text);
+	const struct phase_spec *first = &tool->phases[0];
+	cr_expect_eq(first->wait_ms, 70);
+	cr_expect(first->input_go_on);
+	cr_expect_eq(first->input.data[0], '{');
+	cr_expect_eq(first->until.len, 0);
+	tool_free(tool);
+	free(doc);
+
+	doc = edited(SQL_PHASE, ASKS("\"a\": " FORM("?"), ""));
+	cr_assert_eq(tool_new(slice_of(doc), &folder, &tool, &err), HF_OK, "%s", err.text);
+	cr_expect_eq(tool->phases[0].wait_ms, 0);
+	cr_expect_not(tool->phases[0].input_go_on);
+	tool_free(tool);
+	free(doc);
+}
+
 /* In the phase `publish`. */
 #define UNDO(members) \
 	"\"undo\": {\"kind\": \"http\", \"effect\": \"keyed\", \"key_header\": \"K\", " members "}"
@@ -420,6 +451,42 @@ HF_TEST(tool, a_bad_schema_is_refused_by_pointer_and_reason)
 		  "/outputSchema: requires \"pages\"" },
 		{ "  \"structured\": {\"url\": {\"$from\": \"/state/publish/url\"}},\n", "",
 		  "/outputSchema: needs result.structured" },
+	};
+	check_refused(edits, countof(edits));
+}
+
+HF_TEST(tool, a_bad_question_is_refused_by_pointer_and_reason)
+{
+	static const struct edit edits[] = {
+		{ SQL_PHASE, ASKS("", ""), "/phases/0/input/requests: has 1 to 16 keys" },
+		{ SQL_PHASE, "\"kind\": \"wait\", \"input\": {}",
+		  "/phases/0/input: member \"requests\" is missing" },
+		{ SQL_PHASE, ASKS("\"a\": " FORM("?"), "") ", \"ms\": 1",
+		  "/phases/0: a wait phase has either" },
+		{ SQL_PHASE, ASKS("\"a\": " FORM("?"), ", \"otherwise\": \"go\""),
+		  "/phases/0/input/otherwise: must be \"fail\" or \"continue\"" },
+		{ SQL_PHASE, ASKS("\"a\": " FORM("?"), ", \"timeout_ms\": 0"),
+		  "/phases/0/input/timeout_ms: must be" },
+		{ SQL_PHASE, ASKS("\"a\": " FORM("?"), ", \"timeout_ms\": 3600001"),
+		  "/phases/0/input: 3600001 is over the tool's deadline_ms" },
+		{ SQL_PHASE, ASKS("\"a b\": " FORM("?"), ""),
+		  "/phases/0/input/requests/a b: a key is 1 to 61" },
+		{ SQL_PHASE, ASKS("\"a.2\": " FORM("?"), ""),
+		  "/phases/0/input/requests/a.2: a key is 1 to 61" },
+		{ SQL_PHASE, ASKS("\"\\u0061\": " FORM("?"), ""),
+		  "/phases/0/input/requests/a: a key is 1 to 61" },
+		{ SQL_PHASE, ASKS("\"\": " FORM("?"), ""),
+		  "/phases/0/input/requests/: a key is 1 to 61" },
+		{ SQL_PHASE, ASKS("\"a\": {\"method\": \"tools/list\"}", ""),
+		  "/phases/0/input/requests/a/method: must be elicitation/create" },
+		{ SQL_PHASE, ASKS("\"a\": 7", ""),
+		  "/phases/0/input/requests/a: must be an object" },
+		{ SQL_PHASE, ASKS("\"a\": " FORM("{/args/year}"), ""),
+		  "/phases/0/input/requests/a: /args/year: inputSchema has no property" },
+		{ SQL_PHASE,
+		  ASKS("\"a\": " FORM("?"), "") "}, {\"name\": \"more\", " ASKS("\"a\": " FORM("?"),
+										""),
+		  "/phases/1/input/requests/a: an earlier phase asks under this key" },
 	};
 	check_refused(edits, countof(edits));
 }

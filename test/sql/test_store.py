@@ -698,6 +698,12 @@ class Bench:
                                                week_of(task), self.owner, task),
             "shelf": lambda: self.a.rows("SELECT number FROM shelf(0)"),
             "beat_async": lambda: self.a.beat(incarnation),
+            "answer": lambda: self.a.rows("SELECT * FROM answer(%s, %s, %s, '{\"k\":1}')", week_of(task),
+                                          self.owner, task),
+            "ask": lambda: self.a.one("SELECT ask(%s, %s, %s, 0, '[]', NULL, false, '')",
+                                      week_of(task), task, new_incarnation()),
+            "poll_asking": lambda: self.a.rows("SELECT * FROM poll_asking(%s, %s, %s)", week_of(task),
+                                               self.owner, task),
             "finish": lambda: self.a.finish((task, token)),
             "gauges": lambda: self.a.rows("SELECT * FROM gauges()"),
             "count_work": lambda: self.a.rows("SELECT * FROM count_work(7, 1)"),
@@ -717,7 +723,7 @@ class Bench:
                 if not walked:
                     break
             equal(walked, {}, f"{name} walks nothing that grows")
-            if name in ("step", "poll", "release", "beat_async"):
+            if name in ("step", "poll", "release", "beat_async", "answer", "ask"):
                 equal(slow, [], f"{name} takes no lock outside the fast path")
         held.close()
 

@@ -661,6 +661,10 @@ class Client:
     def cancel(self, task_id, **more):
         return self.request("tasks/cancel", {"taskId": task_id}, task_id, **more)
 
+    def update(self, task_id, answers, **more):
+        return self.request("tasks/update", {"taskId": task_id, "inputResponses": answers}, task_id,
+                            **more)
+
     def call_until_handle(self, tool, arguments, seconds=30):
         """As a client does whose connection may break at any time: the same effect ID again."""
         end = time.monotonic() + seconds

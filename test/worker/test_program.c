@@ -29,6 +29,14 @@
  * replaced, since the real ones are linked into the same binary for other tests. */
 #define phase_program    pretended_phase_program
 #define worker_hosts     pretended_worker_hosts
+#define ask_look         pretended_ask_look
+#define ask_close        pretended_ask_close
+#define ask_text         pretended_ask_text
+#define say_run          pretended_say_run
+#define say_type         pretended_say_type
+#define say_value        pretended_say_value
+#define say_vars         pretended_say_vars
+#define run_phase_number pretended_run_phase_number
 #define run_loop         pretended_run_loop
 #define run_worker       pretended_run_worker
 #define run_tool         pretended_run_tool
@@ -49,7 +57,9 @@
 #define run_recall       pretended_run_recall
 #define run_artifact_put pretended_run_artifact_put
 #define run_phase_done   pretended_run_phase_done
+#include "worker/ask.c"
 #include "worker/phase_program.c"
+#include "worker/say.c"
 
 /* --- the tools -------------------------------------------------------------------------------- */
 
@@ -98,6 +108,43 @@ static int be_steps(struct tool_run *run)
 	tool_pack_text(pack, "left");
 	tool_time_left_ms(run) > 0 ? msgpack_pack_true(pack) : msgpack_pack_false(pack);
 	return tool_result(run);
+}
+
+static void pack_form(msgpack_packer *pack)
+{
+	msgpack_pack_map(pack, 2);
+	tool_pack_text(pack, "method");
+	tool_pack_text(pack, "elicitation/create");
+	tool_pack_text(pack, "params");
+	msgpack_pack_map(pack, 2);
+	tool_pack_text(pack, "message");
+	tool_pack_text(pack, "Sure?");
+	tool_pack_text(pack, "requestedSchema");
+	msgpack_pack_map(pack, 2);
+	tool_pack_text(pack, "type");
+	tool_pack_text(pack, "object");
+	tool_pack_text(pack, "properties");
+	msgpack_pack_map(pack, 0);
+}
+
+/* Asks under the key of its arguments; the answer's action is its result. */
+static int be_curious(struct tool_run *run)
+{
+	const char *key = tool_text(run, tool_args(run), "key", "");
+	pack_form(tool_pack(run));
+	const msgpack_object *answer = tool_ask(run, key, tool_int(tool_args(run), "ms", 0));
+	msgpack_packer *pack = tool_pack(run);
+	msgpack_pack_map(pack, 1);
+	tool_pack_text(pack, "action");
+	tool_pack_text(pack, tool_text(run, answer, "action", "none"));
+	return tool_result(run);
+}
+
+static int be_rude(struct tool_run *run)
+{
+	tool_pack_text(tool_pack(run), "no request");
+	tool_ask(run, "k", 0);
+	return 1;
 }
 
 static int be_no(struct tool_run *run)
@@ -339,6 +386,8 @@ static const struct {
 	{ "obedient", be_obedient },
 	{ "deep", be_deep },
 	{ "not_utf8", be_not_utf8 },
+	{ "curious", be_curious },
+	{ "rude", be_rude },
 };
 
 /* --- the tools in plain mode ------------------------------------------------------------------ */
@@ -615,6 +664,7 @@ struct run {
 	bool done;
 	enum phase_outcome outcome;
 	struct buf result, text, answer, progress, artifact, checkpoint;
+	int64_t delay_ms;
 	bool maybe_sent, has_checkpoint;
 	int progress_count;
 	bool may_send;
@@ -647,6 +697,10 @@ const struct phase_spec *run_phase(const struct run *run)
 const struct claimed_task *run_task(const struct run *run)
 {
 	return &run->task;
+}
+int run_phase_number(const struct run *)
+{
+	return 0;
 }
 const char *run_task_id(const struct run *)
 {
@@ -738,6 +792,9 @@ void run_phase_done(struct run *run, const struct phase_result *result)
 	struct hf_err err;
 	if (result->outcome == PHASE_DONE)
 		cr_assert_eq(value_to_json(result->state, &run->result, &err), HF_OK);
+	else
+		buf_add_slice(&run->result, result->state);
+	run->delay_ms = result->delay_ms;
 	buf_add_text(&run->text, result->text ? result->text : "");
 	buf_add_text(&run->answer, result->answer ? result->answer : "");
 	ev_break(ev_default_loop(0), EVBREAK_ALL);
@@ -896,6 +953,69 @@ HF_TEST(program, each_ending_has_its_outcome, .init = set_up, .fini = tear_down)
 		cr_expect(strstr(run.text.data, ending->text), "%s: %s", ending->tool,
 			  run.text.data);
 		cr_expect_eq(run.maybe_sent, ending->maybe_sent, "%s", ending->tool);
+		end(&run);
+	}
+}
+
+HF_TEST(program, a_question_ends_the_process_until_it_is_answered, .init = set_up,
+	.fini = tear_down)
+{
+	static const char asked[] = "{\"phase\":0,\"how\":null,\"request\":null,\"answer\":null}";
+	static const char declined[] =
+	    "{\"phase\":0,\"how\":\"answer\",\"request\":{\"method\":\"roots/list\"},"
+	    "\"answer\":{\"roots\":[],\"action\":\"was read\"}}";
+	static const char silent[] =
+	    "{\"phase\":0,\"how\":\"silence\",\"request\":null,\"answer\":null}";
+	static const char elsewhere[] =
+	    "{\"phase\":1,\"how\":null,\"request\":null,\"answer\":null}";
+	static const struct {
+		const char *tool, *args, *row;
+		enum effect_class effect;
+		int asks;
+		enum phase_outcome outcome;
+		const char *said; /* in the result or the text */
+		bool maybe_sent;
+	} cases[] = {
+		{ "curious", "{\"key\":\"k\",\"ms\":70}", nullptr, EFFECT_PURE, 1, PHASE_ASK,
+		  "[{\"key\":\"k\",\"request\":{\"method\":\"elicitation/create\"", false },
+		{ "curious", "{\"key\":\"k\",\"ms\":70}", asked, EFFECT_UNSAFE, 1, PHASE_ASK,
+		  "asks: Sure?", false },
+		{ "curious", "{\"key\":\"k\",\"ms\":70}", nullptr, EFFECT_KEYED, 1, PHASE_ASK,
+		  "asks: Sure?", true },
+		{ "curious", "{\"key\":\"k\"}", declined, EFFECT_PURE, 1, PHASE_DONE,
+		  "{\"action\":\"was read\"}", false },
+		{ "curious", "{\"key\":\"k\"}", silent, EFFECT_PURE, 1, PHASE_DONE,
+		  "{\"action\":\"none\"}", false },
+		{ "curious", "{\"key\":\"k\"}", elsewhere, EFFECT_PURE, 1, PHASE_FAILED,
+		  "another phase has used", false },
+		{ "curious", "{\"key\":\"k\"}", nullptr, EFFECT_PURE, 2, PHASE_FAILED,
+		  "does not declare", false },
+		{ "curious", "{\"key\":\"k.2\"}", nullptr, EFFECT_PURE, 1, PHASE_FAILED,
+		  "the key of a question", false },
+		{ "curious", "{\"key\":\"k\",\"ms\":-1}", nullptr, EFFECT_PURE, 1, PHASE_ASK,
+		  "asks", false },
+		{ "rude", "{}", nullptr, EFFECT_PURE, 1, PHASE_FAILED, "must be an object", false },
+	};
+	for (size_t i = 0; i < countof(cases); i++) {
+		struct run run;
+		struct claimed_step step = { .kind = STEP_INBOX, .name = slice_of("k") };
+		begin(&run, cases[i].tool, cases[i].args, cases[i].effect);
+		run.task.asks = cases[i].asks;
+		if (cases[i].row) {
+			step.state = slice_of(cases[i].row);
+			run.task.steps = &step;
+			run.task.steps_count = 1;
+		}
+		finish(&run);
+		cr_expect_eq(run.outcome, cases[i].outcome, "case %zu: %d, %s", i, run.outcome,
+			     run.text.data);
+		const char *state = run.result.data ? run.result.data : "";
+		cr_expect(strstr(state, cases[i].said) || strstr(run.text.data, cases[i].said),
+			  "case %zu: %s, %s", i, state, run.text.data);
+		cr_expect_eq(run.maybe_sent, cases[i].maybe_sent, "case %zu", i);
+		if (run.outcome == PHASE_ASK)
+			cr_expect_eq(run.delay_ms, strstr(cases[i].args, "70") ? 70 : 0, "case %zu",
+				     i);
 		end(&run);
 	}
 }

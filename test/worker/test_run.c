@@ -149,6 +149,19 @@ void store_release(struct store *, const struct release_write *release,
 	store.done = done;
 }
 
+void store_ask(struct store *, const struct ask_write *ask,
+	       void (*done)(void *ctx, enum hf_code code, enum fence fence,
+			    const struct hf_err *err),
+	       void *ctx)
+{
+	char *text = hf_format("ask%s %d %.*s for %lld | %.*s", ask->maybe_sent ? " sent" : "",
+			       ask->phase, (int)ask->questions.len, ask->questions.data,
+			       (long long)ask->wait_ms, (int)ask->reason.len, ask->reason.data);
+	note(text, ctx);
+	free(text);
+	store.done = done;
+}
+
 void store_intent(struct store *, const struct task_id *, const struct uuid *, int phase,
 		  struct slice name,
 		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
@@ -1116,6 +1129,98 @@ static void claimed_to_undo(struct claimed_step *step, struct buf *state)
 	task.steps_count = 1;
 	task.phase = UNDO_PHASE_FIRST;
 	task.cancel = true;
+}
+
+static void report_asks(bool maybe_sent)
+{
+	report((struct phase_result){ .outcome = PHASE_ASK,
+				      .state = slice_of("[{\"key\":\"k\"}]"),
+				      .text = "asks: Sure?",
+				      .delay_ms = 70,
+				      .maybe_sent = maybe_sent });
+}
+
+HF_TEST(run, a_phase_that_asks_gives_its_claim_back_with_the_question, .init = set_up,
+	.fini = tear_down)
+{
+	begin();
+	report_asks(false);
+	expect_write("ask 0 [{\"key\":\"k\"}] for 70 | pure: asks: Sure?");
+	answer();
+	expect_end();
+
+	ended = 0;
+	to_keyed();
+	report_asks(true);
+	expect_write("ask sent 1 [");
+	answer_with(HF_OK, FENCE_LOST, false, (struct slice){});
+	expect_end();
+
+	/* A worker that stops asks all the same: nothing is lost, and nobody holds it. */
+	ended = 0;
+	begin();
+	run_hand_back(run);
+	turn();
+	report_asks(false);
+	expect_write("ask 0 [");
+	answer();
+	expect_end();
+
+	/* One that the store will not take is a crash, which the crash limit bounds. */
+	ended = 0;
+	begin();
+	report_asks(false);
+	answer_with(HF_INVALID, FENCE_LOST, false, (struct slice){});
+	wait_ms(1'100);
+	expect_write("crash");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, who_is_stopped_asks_nobody, .init = set_up, .fini = tear_down)
+{
+	begin();
+	run_wish(run, WISH_CANCEL);
+	turn();
+	report_asks(false);
+	expect_write("cancelled");
+	answer();
+	expect_end();
+
+	ended = 0;
+	task.deadline_ms = task.now_ms + 20;
+	begin();
+	wait_ms(40);
+	report_asks(false);
+	expect_write("failed");
+	expect_inside("deadline exceeded");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, an_unsafe_program_that_asks_has_sent_nothing, .init = set_up_unsafe, .fini = tear_down)
+{
+	claimed_again(1, 0);
+	begin();
+	expect_write("intent 1 run");
+	answer();
+	report_asks(false);
+	expect_write("ask 1 [");
+	answer();
+	expect_end();
+}
+
+HF_TEST(run, an_undo_step_has_nobody_to_ask, .init = set_up_unsafe, .fini = tear_down)
+{
+	hf_cleanup(buf) struct buf state = {};
+	struct claimed_step step;
+	claimed_to_undo(&step, &state);
+	begin();
+	report_asks(false);
+	expect_write("failed");
+	expect_inside("nobody to ask");
+	answer();
+	expect_end();
 }
 
 HF_TEST(run, undo_steps_run_under_a_cancel_and_past_the_deadline, .init = set_up_unsafe,

@@ -4,17 +4,23 @@
 
 #include "runtime/base.h"
 #include "runtime/buf.h"
+#include "runtime/input.h"
 #include "runtime/value.h"
 #include "test/test.h"
 
 /* As in test_program.c: the unit is compiled in here with the names that it calls replaced. */
 #define phase_wait           tested_phase_wait
+#define ask_look             waiting_ask_look
+#define ask_close            waiting_ask_close
+#define ask_text             waiting_ask_text
+#define run_phase_number     waiting_run_phase_number
 #define run_task             waiting_run_task
 #define run_phase            waiting_run_phase
 #define run_scope            waiting_run_scope
 #define run_database_ms      waiting_run_database_ms
 #define run_first_try_age_ms waiting_run_first_try_age_ms
 #define run_phase_done       waiting_run_phase_done
+#include "worker/ask.c"
 #include "worker/phase_wait.c"
 
 constexpr int64_t NOW_MS = 1'441'110'600'000; /* 2015-09-01T12:30:00Z */
@@ -33,6 +39,10 @@ struct run {
 const struct claimed_task *run_task(const struct run *run)
 {
 	return &run->task;
+}
+int run_phase_number(const struct run *)
+{
+	return 2;
 }
 const struct phase_spec *run_phase(const struct run *run)
 {
@@ -59,6 +69,8 @@ void run_phase_done(struct run *run, const struct phase_result *result)
 	buf_add_text(&run->text, result->text ? result->text : "");
 	if (result->outcome == PHASE_DONE)
 		cr_assert_eq(value_to_json(result->state, &run->state, &err), HF_OK);
+	else
+		buf_add_slice(&run->state, result->state);
 }
 
 HF_TEST(wait, a_wait_is_over_when_its_time_has_come)
@@ -114,6 +126,182 @@ HF_TEST(wait, a_wait_is_over_when_its_time_has_come)
 		const char *said = run.outcome == PHASE_DONE ? run.state.data : run.text.data;
 		cr_expect_eq(strncmp(said, cases[i].said, strlen(cases[i].said)), 0, "case %zu: %s",
 			     i, said);
+		buf_deinit(&run.state);
+		buf_deinit(&run.text);
+	}
+}
+
+#define SCHEMA \
+	"\"requestedSchema\":{\"type\":\"object\",\"properties\":{\"ok\":{\"type\":\"boolean\"}}}"
+#define FORM(message) \
+	"{\"method\":\"elicitation/create\",\"params\":{\"message\":\"" message "\"," SCHEMA "}}"
+#define ROW(phase, how, request, answer) \
+	"{\"phase\":" phase ",\"how\":" how ",\"request\":" request ",\"answer\":" answer "}"
+#define YES   "{\"action\":\"accept\",\"content\":{\"ok\":true}}"
+#define BAD   "{\"action\":\"accept\",\"content\":{\"ok\":7}}"
+#define GIVEN "\"answer\""
+
+/* One row of the inbox, or two. */
+struct row {
+	const char *key, *text;
+};
+
+HF_TEST(wait, input_is_asked_for_until_all_of_it_is_there)
+{
+	static const struct {
+		struct row rows[2];
+		int asks;
+		bool go_on;
+		enum phase_outcome outcome;
+		const char *state, *text; /* how they begin */
+	} cases[] = {
+		{ {},
+		  INPUT_FORM,
+		  false,
+		  PHASE_ASK,
+		  "[{\"key\":\"a\",\"request\":" FORM("A 7?") "},{\"key\":\"b\",\"request\":" FORM(
+		      "B?") "}]",
+		  "asks: A 7?" },
+		{ { { "a", ROW("2", GIVEN, FORM("A 7?"), YES) } },
+		  INPUT_FORM,
+		  false,
+		  PHASE_ASK,
+		  "[{\"key\":\"b\"",
+		  "asks: B?" },
+		{ { { "a", ROW("2", "null", FORM("A 7?"), "null") },
+		    { "b", ROW("2", GIVEN, FORM("B?"), "{\"action\":\"decline\"}") } },
+		  INPUT_FORM,
+		  false,
+		  PHASE_ASK,
+		  "[{\"key\":\"a\"",
+		  "asks: A 7?" },
+		{ { { "a", ROW("2", GIVEN, FORM("old?"), YES) },
+		    { "b", ROW("-1", GIVEN, "null", "{\"action\":\"cancel\"}") } },
+		  INPUT_FORM,
+		  false,
+		  PHASE_DONE,
+		  "{\"a\":" YES ",\"b\":{\"action\":\"cancel\"}}",
+		  "" },
+		/* What does not fit is asked again, under another key. */
+		{ { { "a", ROW("2", GIVEN, FORM("A 7?"), BAD) },
+		    { "b", ROW("-1", GIVEN, "null", "7") } },
+		  INPUT_FORM,
+		  false,
+		  PHASE_ASK,
+		  "[{\"key\":\"a.2\",\"request\":{",
+		  "asks: A 7?" },
+		{ { { "a", ROW("2", GIVEN, FORM("A 7?"), BAD) },
+		    { "a.2", ROW("2", GIVEN, FORM("A 7?"), YES) } },
+		  INPUT_FORM,
+		  false,
+		  PHASE_ASK,
+		  "[{\"key\":\"b\"",
+		  "asks: B?" },
+		{ { { "a", ROW("2", "\"silence\"", FORM("A 7?"), "null") } },
+		  INPUT_FORM,
+		  false,
+		  PHASE_FAILED,
+		  "",
+		  "rest got no answer to a within 0.3 s" },
+		{ { { "a", ROW("2", "\"silence\"", FORM("A 7?"), "null") },
+		    { "b", ROW("2", GIVEN, FORM("B?"), YES) } },
+		  INPUT_FORM,
+		  true,
+		  PHASE_DONE,
+		  "{\"a\":null,\"b\":" YES "}",
+		  "" },
+		{ {},
+		  INPUT_URL,
+		  false,
+		  PHASE_FAILED,
+		  "",
+		  "rest asks for what its caller's client does not declare it can be asked: "
+		  "{\"elicitation\":{\"form\":{}}}" },
+		{ {}, 0, true, PHASE_DONE, "{\"a\":null,\"b\":null}", "" },
+		{ { { "b", ROW("1", "null", "null", "null") } },
+		  INPUT_FORM,
+		  false,
+		  PHASE_FAILED,
+		  "",
+		  "rest asks under the key b, which another phase has used" },
+	};
+	static char name[] = "rest";
+	for (size_t i = 0; i < countof(cases); i++) {
+		struct claimed_step steps[2] = {};
+		size_t count = 0;
+		for (; count < 2 && cases[i].rows[count].key; count++)
+			steps[count] = (struct claimed_step){
+				.kind = STEP_INBOX,
+				.name = slice_of(cases[i].rows[count].key),
+				.state = slice_of(cases[i].rows[count].text),
+			};
+		struct run run = {
+			.phase = { .name = name,
+				   .type = PHASE_WAIT,
+				   .wait_ms = 300,
+				   .input = slice_of(
+				       "{\"a\":" FORM("A {/args/n}?") ",\"b\":" FORM("B?") "}"),
+				   .input_go_on = cases[i].go_on },
+			.task = { .asks = cases[i].asks, .steps = steps, .steps_count = count },
+			.scope = { .args = slice_of("{\"n\":7}") },
+		};
+		cr_expect_null(phase_wait.start(&run), "case %zu", i);
+		cr_assert_eq(run.reports, 1, "case %zu", i);
+		cr_expect_eq(run.outcome, cases[i].outcome, "case %zu: %d, %s", i, run.outcome,
+			     run.text.data);
+		const char *state = run.state.data ? run.state.data : "";
+		cr_expect_eq(strncmp(state, cases[i].state, strlen(cases[i].state)), 0,
+			     "case %zu: %s", i, state);
+		cr_expect_eq(strncmp(run.text.data, cases[i].text, strlen(cases[i].text)), 0,
+			     "case %zu: %s", i, run.text.data);
+		cr_expect_eq(run.delay_ms, run.outcome == PHASE_ASK ? 300 : 0, "case %zu", i);
+		buf_deinit(&run.state);
+		buf_deinit(&run.text);
+	}
+}
+
+HF_TEST(wait, a_question_that_never_gets_its_answer_ends_the_phase)
+{
+	struct claimed_step steps[INPUT_ASKED_MAX] = {};
+	static char name[] = "rest", keys[INPUT_ASKED_MAX][8];
+	for (int n = 0; n < INPUT_ASKED_MAX; n++) {
+		snprintf(keys[n], sizeof keys[n], n ? "a.%d" : "a", n + 1);
+		steps[n] =
+		    (struct claimed_step){ .kind = STEP_INBOX,
+					   .name = slice_of(keys[n]),
+					   .state = slice_of(ROW("2", GIVEN, FORM("A?"), BAD)) };
+	}
+	for (size_t count = INPUT_ASKED_MAX - 1; count <= INPUT_ASKED_MAX; count++) {
+		struct run run = { .phase = { .name = name,
+					      .type = PHASE_WAIT,
+					      .input = slice_of("{\"a\":" FORM("A?") "}") },
+				   .task = {
+				       .asks = INPUT_FORM, .steps = steps, .steps_count = count } };
+		phase_wait.start(&run);
+		cr_expect_eq(run.outcome, count < INPUT_ASKED_MAX ? PHASE_ASK : PHASE_FAILED);
+		cr_expect(strstr(count < INPUT_ASKED_MAX ? run.state.data : run.text.data,
+				 count < INPUT_ASKED_MAX ? "\"a.8\"" : "8 times"));
+		buf_deinit(&run.state);
+		buf_deinit(&run.text);
+	}
+}
+
+HF_TEST(wait, a_task_asks_so_much_and_no_more)
+{
+	static struct claimed_step steps[INPUT_KEYS_MAX];
+	static char name[] = "rest";
+	for (size_t i = 0; i < INPUT_KEYS_MAX; i++)
+		steps[i] = (struct claimed_step){ .kind = STEP_INBOX, .name = slice_of("other") };
+	for (size_t count = INPUT_KEYS_MAX - 1; count <= INPUT_KEYS_MAX; count++) {
+		struct run run = { .phase = { .name = name,
+					      .type = PHASE_WAIT,
+					      .input = slice_of("{\"a\":" FORM("A?") "}") },
+				   .task = {
+				       .asks = INPUT_FORM, .steps = steps, .steps_count = count } };
+		phase_wait.start(&run);
+		cr_expect_eq(run.outcome, count < INPUT_KEYS_MAX ? PHASE_ASK : PHASE_FAILED);
+		if (count == INPUT_KEYS_MAX)
+			cr_expect(strstr(run.text.data, "256 questions"), "%s", run.text.data);
 		buf_deinit(&run.state);
 		buf_deinit(&run.text);
 	}

@@ -485,14 +485,19 @@ void tool_pack_text(msgpack_packer *pack, const char *text)
 }
 
 /* What was packed, or nil. */
-static void append_value(struct tool_run *run, msgpack_packer *pack)
+static void append_packed(struct tool_run *run, msgpack_packer *pack, const char *name)
 {
-	pack_text(pack, "value");
+	pack_text(pack, name);
 	if (run->value.size)
 		msgpack_sbuffer_write(&run->out, run->value.data, run->value.size);
 	else
 		msgpack_pack_nil(pack);
 	msgpack_sbuffer_clear(&run->value);
+}
+
+static void append_value(struct tool_run *run, msgpack_packer *pack)
+{
+	append_packed(run, pack, "value");
 }
 
 void tool_checkpoint(struct tool_run *run, const char *name)
@@ -529,6 +534,19 @@ const msgpack_object *tool_recall(struct tool_run *run, const char *name)
 	msgpack_packer pack = frame_start(run, "recall", 1);
 	pack_text(&pack, "name");
 	pack_text(&pack, name);
+	return keep_value(run, ask(run, "value"));
+}
+
+const msgpack_object *tool_ask(struct tool_run *run, const char *key, int64_t timeout_ms)
+{
+	msgpack_packer pack = frame_start(run, "ask", timeout_ms > 0 ? 3 : 2);
+	pack_text(&pack, "key");
+	pack_text(&pack, key);
+	append_packed(run, &pack, "request");
+	if (timeout_ms > 0) {
+		pack_text(&pack, "timeout_ms");
+		msgpack_pack_int64(&pack, timeout_ms);
+	}
 	return keep_value(run, ask(run, "value"));
 }
 

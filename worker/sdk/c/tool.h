@@ -73,6 +73,13 @@ void tool_checkpoint(struct tool_run *run, const char *name);
 /* The value of a checkpoint, of this attempt or an earlier one; NULL: there is none. */
 const msgpack_object *tool_recall(struct tool_run *run, const char *name);
 
+/* Asks the caller what was packed, a request {"method", "params"} as MCP has it, and returns its
+ * answer. The first time there is none yet: this process is ended, and the run begins anew when
+ * there is one, where this returns it at once. Ask before anything is sent that is not
+ * checkpointed. `timeout_ms` counts from the first asking, 0: no end; NULL: nobody answered in
+ * time. */
+const msgpack_object *tool_ask(struct tool_run *run, const char *key, int64_t timeout_ms);
+
 /* What the caller sees while it waits; fraction from 0 to 1. */
 void tool_progress(struct tool_run *run, double fraction, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
