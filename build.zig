@@ -31,9 +31,9 @@ const program_files = [_][]const u8{
     "bench_caller.c", "bench_child.c", "bench_cluster.c", "bench_crew.c", "bench_drain.c",
     "bench_floor.c", "bench_floor_run.c", "bench_front.c", "bench_load.c", "bench_request.c",
     "bench_run.c",   "bench_server.c", "bench_wal.c", "bench_work.c", "cmd_bench.c",
-    "main.c",        "cmd_api.c",    "cmd_call.c",    "cmd_maintain.c", "cmd_migrate.c", "cmd_settle.c",
+    "main.c",        "cmd_api.c",    "cmd_call.c",    "cmd_maintain.c", "cmd_migrate.c", "cmd_settle.c", "cmd_operate.c",
     "cmd_step.c",    "cmd_task.c",    "cmd_tools.c",  "cmd_updown.c",  "cmd_version.c",  "cmd_worker.c",
-    "call_show.c",   "maintain.c",   "mcp_client.c",  "migrations.c", "pack.c", "pack_apply.c", "pack_prompt.c", "pack_resource.c",   "pgrun.c",     "task_story.c",
+    "call_show.c",   "maintain.c",   "mcp_client.c",  "migrations.c", "pack.c", "pack_apply.c", "pack_prompt.c", "pack_resource.c",   "pgrun.c",     "task_story.c", "operate.c",
     "terminal.c",    "tool_apply.c", "tool_folder.c",
 };
 const api_files = [_][]const u8{
@@ -58,8 +58,8 @@ const runtime_tests = [_][]const u8{
     "test_uri_template.c", "test_value.c",
 };
 /// Of program files that stand alone; their sources ride along.
-const program_tests = [_][]const u8{ "test_pack.c", "test_terminal.c", "test_tool_folder.c" };
-const program_tested = [_][]const u8{ "pack.c", "pack_prompt.c", "pack_resource.c", "terminal.c", "tool_folder.c" };
+const program_tests = [_][]const u8{ "test_operate.c", "test_pack.c", "test_terminal.c", "test_tool_folder.c" };
+const program_tested = [_][]const u8{ "operate.c", "pack.c", "pack_prompt.c", "pack_resource.c", "terminal.c", "tool_folder.c" };
 const api_tests = [_][]const u8{
     "test_auth.c", "test_catalog.c", "test_conn.c", "test_cursor.c", "test_effect_id.c",
     "test_http.c", "test_mcp.c", "test_packs.c", "test_param_headers.c", "test_plain.c",

@@ -45,6 +45,21 @@ static struct slice reason_or(const char *text, const struct task_view *view, st
 	return buf_slice(scratch);
 }
 
+/* Failed, and an operator made a newer task of it. */
+static bool is_succeeded(const struct task_view *view)
+{
+	return view->has_successor && !task_id_equal(&view->successor, &view->id);
+}
+
+static struct slice succeeded(const struct task_view *view, struct buf *scratch)
+{
+	char id[TASK_ID_TEXT_LEN + 1];
+	buf_add_slice(scratch, view->message.len ? view->message : slice_of("failed"));
+	buf_add_format(scratch, "; an operator retried it as %s",
+		       task_id_format(&view->successor, id));
+	return buf_slice(scratch);
+}
+
 struct slice result_status_message(const struct task_view *view, struct buf *scratch)
 {
 	struct slice text;
@@ -69,6 +84,8 @@ struct slice result_status_message(const struct task_view *view, struct buf *scr
 				 "settled by an operator",
 				 view, scratch);
 	case TASK_FAILED:
+		if (is_succeeded(view))
+			return succeeded(view, scratch);
 		if (!view->message.len && view->error.len &&
 		    json_member(view->error, "message", &text) &&
 		    json_type_of(text) == JSON_STRING) {
@@ -92,7 +109,10 @@ static void add_effect(const struct task_view *view, const bool *replayed, struc
 	buf_add_format(out, ",\"taskId\":\"%s\"", task_id_format(&view->id, id));
 	if (replayed)
 		buf_add_text(out, *replayed ? ",\"replayed\":true" : ",\"replayed\":false");
-	buf_add_format(out, ",\"attempt\":%d}", view->attempt);
+	buf_add_format(out, ",\"attempt\":%d", view->attempt);
+	if (view->has_successor)
+		buf_add_format(out, ",\"successor\":\"%s\"", task_id_format(&view->successor, id));
+	buf_add_byte(out, '}');
 }
 
 static void add_meta_members(const struct task_view *view, const bool *replayed, struct buf *out)

@@ -19,6 +19,7 @@
 
 constexpr char LIST_LIMIT_DEFAULT[] = "20";
 constexpr int64_t LIST_LIMIT_MAX = 1000;
+constexpr size_t WHY_COLUMNS = 1000;
 
 HF_DEFINE_CLEANUP(conn, PGconn *, PQfinish)
 HF_DEFINE_CLEANUP(result, PGresult *, PQclear)
@@ -28,11 +29,17 @@ struct options {
 	const char *state; /* nullable */
 	const char *limit; /* nullable */
 	bool json;
+	bool why;
+	bool act; /* found: somebody has to do something */
 };
 
 /* Their parameters stand in their heads. */
 static const char story_sql[] = {
 #embed "sql/admin/task_show.sql" suffix(, )
+	0
+};
+static const char why_sql[] = {
+#embed "sql/admin/task_why.sql" suffix(, )
 	0
 };
 static const char removed_sql[] = {
@@ -100,8 +107,24 @@ static PGconn *connect_to(const char *dsn)
 	return PQconnectdbParams(keys, values, 1);
 }
 
-static void print_story(const struct options *options, struct slice story)
+/* False: it is no answer of why_sql. */
+static bool print_why(struct options *options, struct slice story)
 {
+	struct slice why, act;
+	if (!json_member(story, "why", &why) || !json_member(story, "act", &act))
+		return false;
+	hf_cleanup(buf) struct buf text = {};
+	json_string_decode(why, &text);
+	print_cut(stdout, buf_slice(&text), WHY_COLUMNS);
+	putchar('\n');
+	options->act = options->act || json_type_of(act) == JSON_TRUE;
+	return true;
+}
+
+static void print_story(struct options *options, struct slice story)
+{
+	if (options->why && print_why(options, story))
+		return;
 	if (options->json) {
 		print_json_line(stdout, story);
 		putchar('\n');
@@ -120,7 +143,7 @@ static const char *bytea_text(const unsigned char *bytes, size_t len, char *text
 
 /* A story that Postgres made, once it passed the scan: stored text that is no JSON must not reach
  * the walk. */
-static enum hf_code show_rows(const struct options *options, PGresult *rows, int *shown,
+static enum hf_code show_rows(struct options *options, PGresult *rows, int *shown,
 			      struct hf_err *err)
 {
 	for (int i = 0; i < PQntuples(rows); i++) {
@@ -135,19 +158,20 @@ static enum hf_code show_rows(const struct options *options, PGresult *rows, int
 	return HF_OK;
 }
 
-static enum hf_code show_task(PGconn *conn, const struct options *options, const struct task_id *id,
+static enum hf_code show_task(PGconn *conn, struct options *options, const struct task_id *id,
 			      int *shown, struct hf_err *err)
 {
 	char week[12], task[2 + 2 * TASK_ID_BYTES + 1];
 	snprintf(week, sizeof week, "%d", task_id_week(id));
 	const char *const values[] = { week, bytea_text(id->bytes, sizeof id->bytes, task) };
 	hf_cleanup(result) PGresult *rows = nullptr;
-	hf_try(query(conn, story_sql, values, countof(values), &rows, err));
+	hf_try(
+	    query(conn, options->why ? why_sql : story_sql, values, countof(values), &rows, err));
 	return show_rows(options, rows, shown, err);
 }
 
 /* The digest's task, or what its tombstone says. */
-static enum hf_code show_effect(PGconn *conn, const struct options *options, const char *effect_id,
+static enum hf_code show_effect(PGconn *conn, struct options *options, const char *effect_id,
 				const char *digest, const char *task_text, int *shown,
 				struct hf_err *err)
 {
@@ -165,7 +189,7 @@ static enum hf_code show_effect(PGconn *conn, const struct options *options, con
 
 /* An effect ID alone is no key: it belongs to an owner and a tool, so the digests of all pairs are
  * looked up. The effect table keeps no text. */
-static enum hf_code show_effects(PGconn *conn, const struct options *options, const char *effect_id,
+static enum hf_code show_effects(PGconn *conn, struct options *options, const char *effect_id,
 				 int *shown, struct hf_err *err)
 {
 	hf_cleanup(result) PGresult *pairs = nullptr;
@@ -194,7 +218,7 @@ static enum hf_code show_effects(PGconn *conn, const struct options *options, co
 	return HF_OK;
 }
 
-static enum hf_code show(PGconn *conn, const struct options *options, const char *name, int *shown,
+static enum hf_code show(PGconn *conn, struct options *options, const char *name, int *shown,
 			 struct hf_err *err)
 {
 	struct task_id id;
@@ -252,7 +276,7 @@ static enum hf_code on_flag(void *ctx, const char *name, const char *value, stru
 }
 
 /* `name` is nullptr for the list. */
-static int look(const struct options *options, const char *name)
+static int look(struct options *options, const char *name)
 {
 	struct hf_err err = {};
 	hf_cleanup(conn) PGconn *conn = connect_to(options->dsn);
@@ -271,7 +295,7 @@ static int look(const struct options *options, const char *name)
 		fprintf(stderr, "holdfast task: no task and no effect ID `%s`\n", name);
 		return EXIT_FAILED;
 	}
-	return EXIT_DONE;
+	return options->act ? EXIT_ACT : EXIT_DONE;
 }
 
 static int usage(const char *text)
@@ -291,13 +315,16 @@ int cmd_task(int argc, char **argv)
 	options.dsn = config.dsn;
 	const char *act = config.arguments_count > 0 ? config.arguments[0] : "";
 	const char *name = config.arguments_count > 1 ? config.arguments[1] : nullptr;
-	bool shows = strcmp(act, "show") == 0;
+	options.why = strcmp(act, "why") == 0;
+	bool shows = options.why || strcmp(act, "show") == 0;
 	int code = EXIT_DONE;
 	if (!shows && strcmp(act, "list") != 0)
-		code = usage("show or list?");
+		code = usage("show, why or list?");
 	else if (config.arguments_count != (shows ? 2 : 1))
 		code =
-		    usage(shows ? "show takes one task ID or effect ID" : "list takes no argument");
+		    usage(shows ? "it takes one task ID or effect ID" : "list takes no argument");
+	else if (options.why && options.json)
+		code = usage("--json belongs to show and list");
 	else if (shows && (options.state || options.limit))
 		code = usage("--state and --limit belong to list");
 	else if (!options.dsn || !*options.dsn)

@@ -8,6 +8,7 @@ enum exit_code {
 	EXIT_USAGE = 2,
 	EXIT_DATABASE = 3,  /* unreachable */
 	EXIT_MIGRATION = 4, /* `holdfast migrate` is needed */
+	EXIT_ACT = 5,       /* `task why`: it does not go on before somebody acts */
 };
 
 /* argc and argv without program and command names. */
@@ -20,6 +21,10 @@ int cmd_tools(int argc, char **argv);
 int cmd_call(int argc, char **argv);
 int cmd_task(int argc, char **argv);
 int cmd_settle(int argc, char **argv);
+int cmd_retry(int argc, char **argv);
+int cmd_pause(int argc, char **argv);
+int cmd_resume(int argc, char **argv);
+int cmd_cancel(int argc, char **argv);
 int cmd_step(int argc, char **argv);
 int cmd_up(int argc, char **argv);
 int cmd_bench(int argc, char **argv);

@@ -32,8 +32,11 @@ EMBED(sql_0005_pack){
 EMBED(sql_0006_intent_window){
 #embed "sql/migrations/0006_intent_window.sql" suffix(, 0)
 };
-EMBED(sql_0007_plain_tool){
-#embed "sql/migrations/0007_plain_tool.sql" suffix(, 0)
+EMBED(sql_0007_operate){
+#embed "sql/migrations/0007_operate.sql" suffix(, 0)
+};
+EMBED(sql_0008_plain_tool){
+#embed "sql/migrations/0008_plain_tool.sql" suffix(, 0)
 };
 EMBED(sql_base){
 #embed "sql/functions/base.sql" suffix(, 0)
@@ -47,14 +50,17 @@ EMBED(sql_work){
 EMBED(sql_unknown){
 #embed "sql/functions/unknown.sql" suffix(, 0)
 };
-EMBED(sql_pack){
-#embed "sql/functions/pack.sql" suffix(, 0)
-};
 EMBED(sql_input){
 #embed "sql/functions/input.sql" suffix(, 0)
 };
+EMBED(sql_pack){
+#embed "sql/functions/pack.sql" suffix(, 0)
+};
 EMBED(sql_maintain){
 #embed "sql/functions/maintain.sql" suffix(, 0)
+};
+EMBED(sql_operate){
+#embed "sql/functions/operate.sql" suffix(, 0)
 };
 
 #ifdef PLANT_SQL /* a bug on purpose, of sql/plants: see test/chaos/planted */
@@ -75,12 +81,14 @@ static const struct {
 	{ 4, "0004_inbox", sql_0004_inbox, "0.1.0" },
 	{ 5, "0005_pack", sql_0005_pack, "0.1.0" },
 	{ 6, "0006_intent_window", sql_0006_intent_window, "0.1.0" },
-	{ 7, "0007_plain_tool", sql_0007_plain_tool, "0.1.0" },
+	{ 7, "0007_operate", sql_0007_operate, "0.1.0" },
+	{ 8, "0008_plain_tool", sql_0008_plain_tool, "0.1.0" },
 };
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
 static const char *const functions[] = {
-	sql_base,  sql_accept, sql_work, sql_unknown, sql_input, sql_pack, sql_maintain,
+	sql_base,  sql_accept, sql_work,     sql_unknown,
+	sql_input, sql_pack,   sql_maintain, sql_operate,
 #ifdef PLANT_SQL
 	sql_plant,
 #endif

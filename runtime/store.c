@@ -171,4 +171,8 @@ void store_read_view(const PGresult *result, int row, const struct view_columns 
 		view->error = pgrow_slice(result, row, columns->error);
 	if (columns->effect_id >= 0)
 		view->effect_id = pgrow_slice(result, row, columns->effect_id);
+	view->has_successor =
+	    columns->successor >= 0 && !pgrow_is_null(result, row, columns->successor);
+	if (view->has_successor)
+		pgrow_task_id(result, row, columns->successor, &view->successor);
 }

@@ -120,6 +120,9 @@ struct task_view {
 	struct slice effect_id;
 	/* store_poll alone, waiting: what it asks, a JSON object key -> request; else empty. */
 	struct slice requests;
+	/* After an operator's retry, in the failed task's view and the newer one's: the newer. */
+	bool has_successor;
+	struct task_id successor;
 };
 
 /* One shared commit for all accepts that arrived meanwhile; equal keys are folded. ACCEPT_NEW is
@@ -209,15 +212,17 @@ void store_leave(struct store *store, const struct uuid *incarnation,
 
 /* --- Worker ----------------------------------------------------------------------------------- */
 
-/* The last two come with a claim alone. STEP_INTENT: "about to send", by an earlier claim of this
+/* The last three come with a claim alone. STEP_INTENT: "about to send", by an earlier claim of this
  * phase. STEP_INBOX: what the task asked, or was answered before it asked: `name` is the key,
- * `state` JSON text {"phase": …, "how": …, "request": …, "answer": …}, see input.sql. */
+ * `state` JSON text {"phase": …, "how": …, "request": …, "answer": …}, see input.sql.
+ * STEP_GENERATION: the name is the generation of the phase's key, where it is not 0. */
 enum step_kind : unsigned char {
 	STEP_RECOVERY_POINT,
 	STEP_CHECKPOINT,
 	STEP_OUTCOME,
 	STEP_INTENT,
 	STEP_INBOX,
+	STEP_GENERATION,
 };
 
 /* The undo step of phase p is a phase of its own, with a number after all others: they run in

@@ -222,7 +222,9 @@ static void accept_tell(struct batch_item *item, enum accept_outcome outcome,
 
 static void accept_deliver(struct batch_item *const *items, size_t count, const PGresult *result)
 {
-	static const struct view_columns columns = { 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, -1, -1, -1 };
+	static const struct view_columns columns = {
+		2, 3, 4, 5, 6, 7, 8, 9, 10, 11, -1, -1, -1, -1
+	};
 	hf_assert((size_t)PQntuples(result) == count);
 	bool news = false;
 	struct store *store = accept_of(items[0])->store;
@@ -343,7 +345,11 @@ static void task_fail(struct batch_item *item, enum hf_code code, const struct h
 	free(op);
 }
 
-static const struct view_columns poll_columns = { 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 };
+static const struct view_columns poll_columns = { 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+/* A task that waits has no successor; what it asks is in that place. */
+static const struct view_columns asking_columns = {
+	2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, -1
+};
 
 static void task_missing(struct batch_item *item)
 {
@@ -367,7 +373,7 @@ static void on_asking(void *ctx, enum hf_code code, const PGresult *result,
 		return;
 	}
 	struct task_view view;
-	store_read_view(result, 0, &poll_columns, &view);
+	store_read_view(result, 0, &asking_columns, &view);
 	hf_assert(pgrow_int8(result, 0, 1) == op->owner);
 	hf_assert(task_id_equal(&view.id, &op->id));
 	view.requests = pgrow_slice(result, 0, 15);
@@ -420,7 +426,7 @@ static void poll_deliver(struct batch_item *const *items, size_t count, const PG
 
 const struct batch_kind batch_poll = {
 	.name = "poll",
-	.sql = "SELECT * FROM holdfast.poll($1, $2, $3)",
+	.sql = "SELECT * FROM holdfast.poll_task($1, $2, $3)",
 	.build = task_build,
 	.deliver = poll_deliver,
 	.fail = task_fail,

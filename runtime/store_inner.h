@@ -57,7 +57,7 @@ void store_add(struct store *store, enum batch_number number, struct batch_item 
 /* Reads columns state … of a views() row into `view`, starting at `column` of task. */
 struct view_columns {
 	int task, tool, state, attempt, created, updated, ended, ttl, progress, message, result,
-	    error, effect_id; /* -1: not in the result */
+	    error, effect_id, successor; /* -1: not in the result */
 };
 void store_read_view(const PGresult *result, int row, const struct view_columns *columns,
 		     struct task_view *view);

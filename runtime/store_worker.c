@@ -125,6 +125,8 @@ static enum step_kind step_kind_of(struct slice name)
 		return STEP_RECOVERY_POINT;
 	if (slice_is(name, "intent"))
 		return STEP_INTENT;
+	if (slice_is(name, "generation"))
+		return STEP_GENERATION;
 	if (slice_is(name, "inbox"))
 		return STEP_INBOX;
 	return slice_is(name, "checkpoint") ? STEP_CHECKPOINT : STEP_OUTCOME;

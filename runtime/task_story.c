@@ -96,6 +96,10 @@ static void print_head(struct slice story)
 		printf("\nretry of   ");
 		print_value(value, STORY_TEXT_COLUMNS);
 	}
+	if (get(story, "successor", &value)) {
+		printf("\nretried as ");
+		print_value(value, STORY_TEXT_COLUMNS);
+	}
 	if (get(story, "arguments", &value)) {
 		printf("\narguments  ");
 		print_value(value, STORY_TEXT_COLUMNS);
@@ -192,6 +196,7 @@ static void print_entry(struct slice entry)
 		print_value(value, STORY_TEXT_COLUMNS);
 	}
 	putchar('\n');
+	print_detail(entry, "origin", "by");
 	print_detail(entry, "derived_key", "key");
 	print_detail(entry, "answer", "answer");
 }

@@ -79,6 +79,16 @@ static enum hf_code make_args(struct run *run, struct hf_err *err)
 	return HF_OK;
 }
 
+static enum hf_code keep_generation(struct run *run, int phase, struct slice name,
+				    struct hf_err *err)
+{
+	int64_t number;
+	if (!json_integer(name, &number) || number < 0 || number > UINT32_MAX)
+		return hf_fail(err, HF_CORRUPT, "the generation of a key is no number");
+	run->generations[phase] = (uint32_t)number;
+	return HF_OK;
+}
+
 static enum hf_code keep_steps(struct run *run, struct hf_err *err)
 {
 	for (size_t i = 0; i < run->task.steps_count; i++) {
@@ -91,6 +101,8 @@ static enum hf_code keep_steps(struct run *run, struct hf_err *err)
 		} else if (step->kind == STEP_RECOVERY_POINT) {
 			hf_try(run_keep_state(run, phase, step->state, err));
 			run->states[phase].known = true;
+		} else if (step->kind == STEP_GENERATION && phase < (int)TOOL_PHASES_MAX) {
+			hf_try(keep_generation(run, phase, step->name, err));
 		}
 	}
 	run->kept_bytes = 0; /* the bound is for what this run adds */

@@ -119,6 +119,9 @@ void outcome_error(struct run *run, const char *type, struct slice text, bool ma
 	if (run->spec) {
 		buf_add_text(out, ",\"phase\":");
 		json_string_encode(slice_of(run->spec->name), out);
+		/* What an operator's retry has to know: see retry() in sql/functions/operate.sql.
+		 */
+		buf_add_format(out, ",\"phase_executed\":\"%s\"", maybe_now ? "maybe" : "no");
 	}
 	buf_add_format(out, ",\"executed\":\"%s\"}}", executed(run, maybe_now));
 }

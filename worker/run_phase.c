@@ -85,7 +85,10 @@ enum hf_code run_derive(const struct run *run, uint32_t call, char *text, struct
 				   .tool = slice_of(run->tool->name),
 				   .effect_id = task->effect_id,
 				   .phase = slice_of(run->spec->name),
-				   .call = call };
+				   .call = call,
+				   .generation = run->phase < (int)TOOL_PHASES_MAX
+						     ? run->generations[run->phase]
+						     : 0 };
 #ifdef PLANT_key_with_attempt
 	place.generation = (uint32_t)run->attempt;
 #endif

@@ -84,7 +84,8 @@ struct run {
 	bool undone[TOOL_PHASES_MAX];
 	int64_t accepted_at; /* the request of the running phase, not its effect; or RUN_NEVER */
 	struct checkpoint *checkpoints;
-	int points[UNDO_PHASE_END]; /* highest checkpoint number given out, by phase */
+	int points[UNDO_PHASE_END];            /* highest checkpoint number given out, by phase */
+	uint32_t generations[TOOL_PHASES_MAX]; /* of keys, by phase */
 	size_t kept_bytes;
 
 	/* Where it stands. */

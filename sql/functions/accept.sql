@@ -38,28 +38,35 @@ BEGIN
 END $$;
 
 -- What may be told of the tasks of one week. No lock, one snapshot. A task is gone from the answer
--- once its retention is over, swept or not.
-CREATE OR REPLACE FUNCTION views(week integer, tasks bytea[])
+-- once its retention is over, swept or not. What waits for a paused tool or tenant is called paused.
+-- The successor is the task that an operator made of a failed one, also in the view of that itself.
+CREATE OR REPLACE FUNCTION task_views(week integer, tasks bytea[])
 RETURNS TABLE (task bytea, owner bigint, tool integer, state text, attempt integer,
                created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
-               progress real, message text, result text, error text, effect_id text)
+               progress real, message text, result text, error text, effect_id text,
+               successor bytea)
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 BEGIN
     -- plpgsql, so that the plan is made for this week: an SQL function's plan locks every partition.
     RETURN QUERY
-    SELECT t.task, t.owner, t.tool, coalesce(w.state, o.name), coalesce(w.attempt, o.attempt),
+    SELECT t.task, t.owner, t.tool,
+           CASE WHEN h.word IS NOT NULL THEN 'paused' ELSE coalesce(w.state, o.name) END,
+           coalesce(w.attempt, o.attempt),
            to_ms(t.accepted), to_ms(coalesce(w.updated, o.at)), coalesce(to_ms(o.at), 0),
-           t.result_ttl_ms, w.progress, coalesce(w.message, o.message), o.result, o.error,
-           t.effect_id
-    FROM (SELECT DISTINCT x FROM unnest(views.tasks) x) u (task)
+           t.result_ttl_ms, w.progress, coalesce(h.word, w.message, o.message), o.result, o.error,
+           t.effect_id,
+           coalesce(t.successor, CASE WHEN t.retry_of IS NOT NULL THEN t.task END)
+    FROM (SELECT DISTINCT x FROM unnest(task_views.tasks) x) u (task)
     CROSS JOIN LATERAL (SELECT x.* FROM holdfast.task x
-                        WHERE x.week = views.week AND x.task = u.task OFFSET 0) t
-    LEFT JOIN LATERAL (SELECT x.state, x.attempt, x.updated, x.progress, x.message FROM work x
-                       WHERE x.task = u.task OFFSET 0) w ON true
+                        WHERE x.week = task_views.week AND x.task = u.task OFFSET 0) t
+    LEFT JOIN LATERAL (SELECT x.state, x.attempt, x.updated, x.progress, x.message, x.queue
+                       FROM work x WHERE x.task = u.task OFFSET 0) w ON true
+    LEFT JOIN LATERAL (SELECT pause_word(w.queue, t.owner) AS word
+                       WHERE w.state IN ('ready', 'scheduled') OFFSET 0) h ON true
     LEFT JOIN LATERAL (SELECT x.name, x.attempt, x.at, x.message, x.result, x.error FROM step x
-                       WHERE x.week = views.week AND x.task = u.task
+                       WHERE x.week = task_views.week AND x.task = u.task
                          AND x.place = 2147483647 OFFSET 0) o ON true
     WHERE coalesce(w.state, o.name) IS NOT NULL
       AND (o.at IS NULL OR o.at + ms(t.result_ttl_ms) > now_());
@@ -67,6 +74,20 @@ END $$;
 
 -- The tasks of these owners, by ordinal; what is foreign, unknown or expired is not in the answer
 -- (V8). The owner comes back so that the process can compare once more before it tells.
+CREATE OR REPLACE FUNCTION poll_task(week integer, owners bigint[], tasks bytea[])
+RETURNS TABLE (ord integer, owner bigint, task bytea, tool integer, state text, attempt integer,
+               created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
+               progress real, message text, result text, error text, effect_id text,
+               successor bytea)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+    SELECT u.ord::integer, v.owner, v.task, v.tool, v.state, v.attempt, v.created_ms, v.updated_ms,
+           v.ended_ms, v.result_ttl_ms, v.progress, v.message, v.result, v.error, v.effect_id,
+           v.successor
+    FROM unnest(poll_task.owners, poll_task.tasks) WITH ORDINALITY u (owner, task, ord)
+    JOIN task_views(poll_task.week, poll_task.tasks) v ON v.task = u.task AND v.owner = u.owner
+$$;
+
+-- As binaries of version 3 call it; goes with the next release.
 CREATE OR REPLACE FUNCTION poll(week integer, owners bigint[], tasks bytea[])
 RETURNS TABLE (ord integer, owner bigint, task bytea, tool integer, state text, attempt integer,
                created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
@@ -75,7 +96,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     SELECT u.ord::integer, v.owner, v.task, v.tool, v.state, v.attempt, v.created_ms, v.updated_ms,
            v.ended_ms, v.result_ttl_ms, v.progress, v.message, v.result, v.error, v.effect_id
     FROM unnest(poll.owners, poll.tasks) WITH ORDINALITY u (owner, task, ord)
-    JOIN views(poll.week, poll.tasks) v ON v.task = u.task AND v.owner = u.owner
+    JOIN task_views(poll.week, poll.tasks) v ON v.task = u.task AND v.owner = u.owner
 $$;
 
 -- The effect ID that calls without any are accepted under (R1.9): `fresh` for the first of its digest,
@@ -271,7 +292,7 @@ BEGIN
             SELECT s.ord, v.task, v.tool, v.state, v.attempt, v.created_ms, v.updated_ms, v.ended_ms,
                    v.result_ttl_ms, v.progress, v.message
             FROM unnest(same_ords, same_tasks) s (ord, task)
-            JOIN views(one_week, same_tasks) v ON v.task = s.task AND v.owner = owners[s.ord] LOOP
+            JOIN task_views(one_week, same_tasks) v ON v.task = s.task AND v.owner = owners[s.ord] LOOP
             outcome := 'same';
             seen := seen || ord;
             RETURN NEXT;
@@ -305,7 +326,7 @@ BEGIN
         RETURN;
     END IF;
     UPDATE work w SET held = apis[l.ord] IS NULL, attached = apis[l.ord],
-        attached_no = numbers[l.ord], park = false,
+        attached_no = numbers[l.ord], park = w.park AND w.pause IS NOT NULL,
         updated = CASE w.state WHEN 'parked' THEN now_() ELSE w.updated END,
         message = CASE w.state WHEN 'parked' THEN NULL ELSE w.message END,
         due = CASE w.state WHEN 'parked' THEN now_() ELSE w.due END,
@@ -354,7 +375,8 @@ BEGIN
         running := ours AND u.park AND w.state = 'running';
         stops := ours AND u.park AND w.state IN ('ready', 'scheduled', 'waiting');
         IF ours THEN
-            UPDATE work x SET attached = NULL, attached_no = NULL, park = running,
+            UPDATE work x SET attached = NULL, attached_no = NULL,
+                park = running OR (x.park AND x.pause IS NOT NULL),
                 updated = CASE WHEN u.park THEN now_() ELSE x.updated END,
                 message = CASE WHEN stops THEN 'parked: its client hung up' ELSE x.message END,
                 due = CASE WHEN stops THEN now_() + park_ttl(x.queue) ELSE x.due END,
@@ -404,5 +426,5 @@ BEGIN
     RETURN QUERY
     SELECT u.ord::integer, v.task IS NOT NULL, u.task = ANY (flagged_tasks)
     FROM unnest(owners, tasks) WITH ORDINALITY u (owner, task, ord)
-    LEFT JOIN views(cancel.week, tasks) v ON v.task = u.task AND v.owner = u.owner;
+    LEFT JOIN task_views(cancel.week, tasks) v ON v.task = u.task AND v.owner = u.owner;
 END $$;

@@ -26,6 +26,13 @@ $$;
 CREATE OR REPLACE FUNCTION wish(cancel boolean, park boolean) RETURNS integer
 LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN cancel THEN 2 WHEN park THEN 1 ELSE 0 END $$;
 
+-- A claim that is given up leaves its task paused by an operator.
+CREATE OR REPLACE FUNCTION becomes_paused(cancel boolean, park boolean, pause text, phase integer,
+                                          how text) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT park AND pause IS NOT NULL AND NOT cancel AND phase < 64 AND how <> 'unknown'
+$$;
+
 -- The fence (V4, rules 2 and 6): locks the work rows of these claims, in task order, and says which
 -- of them still hold: ordinals, and where their rows lie. What is locked is then written by that
 -- place: joined by task, a plan made from stale statistics walks the whole table (a plan test holds

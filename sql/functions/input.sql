@@ -73,9 +73,13 @@ BEGIN
         PERFORM intents_drop(ARRAY[ask.task], ARRAY[ask.token], ARRAY[1]);
     END IF;
     UPDATE work w SET token = NULL, incarnation = NULL, progress = NULL, updated = at,
-        message = reason, park = false, attempt = w.attempt - 1,
+        message = CASE WHEN becomes_paused(w.cancel, w.park, w.pause, w.phase, 'ask') THEN NULL
+                       ELSE reason END,
+        pause = CASE WHEN becomes_paused(w.cancel, w.park, w.pause, w.phase, 'ask') THEN w.pause END,
+        park = false, attempt = w.attempt - 1,
         sent = CASE WHEN maybe_sent THEN at ELSE w.sent END,
-        state = CASE WHEN w.cancel OR NOT opens THEN 'ready' WHEN w.park THEN 'parked'
+        state = CASE WHEN becomes_paused(w.cancel, w.park, w.pause, w.phase, 'ask') THEN 'paused'
+                     WHEN w.cancel OR NOT opens THEN 'ready' WHEN w.park THEN 'parked'
                      ELSE 'waiting' END,
         due = CASE WHEN w.cancel OR NOT opens THEN at WHEN w.park THEN at + park_ttl(w.queue)
                    ELSE least(next_due, w.deadline) END
@@ -103,7 +107,7 @@ BEGIN
     SELECT x.ctid AS tid, x.state, x.phase, v.inputs INTO w FROM work x JOIN tool v ON v.tool = x.queue
     WHERE x.task = answer.task AND x.owner = answer.owner FOR UPDATE OF x;
     IF NOT FOUND THEN
-        known := EXISTS (SELECT FROM views(answer.week, ARRAY[answer.task]) v
+        known := EXISTS (SELECT FROM task_views(answer.week, ARRAY[answer.task]) v
                          WHERE v.owner = answer.owner);
         RETURN NEXT;
         RETURN;

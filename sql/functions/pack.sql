@@ -32,7 +32,7 @@ BEGIN
     RETURN QUERY
     SELECT a.media_type, octet_length(a.content)::bigint,
            CASE WHEN octet_length(a.content) <= artifact_of.most THEN a.content END
-    FROM views(artifact_of.week, ARRAY[artifact_of.task]) v
+    FROM task_views(artifact_of.week, ARRAY[artifact_of.task]) v
     CROSS JOIN LATERAL (SELECT x.phase, x.media_type, x.content FROM artifact x
                         WHERE x.week = artifact_of.week AND x.task = v.task
                           AND x.name = artifact_of.name OFFSET 0) a

@@ -55,7 +55,8 @@ BEGIN
                          why || '; ' || phases_done(stop_task.week, stop_task.task), w.attempt);
         RETURN false;
     END IF;
-    UPDATE work x SET cancel = true, park = false, state = 'ready', due = now_(), updated = now_()
+    UPDATE work x SET cancel = true, park = false, pause = NULL, state = 'ready', due = now_(),
+        updated = now_()
     WHERE x.task = stop_task.task;
     RETURN true;
 END $$;

@@ -7,7 +7,9 @@
 CREATE OR REPLACE FUNCTION beat_async(incarnation uuid, fresh boolean, role text, capacity integer,
     running integer, tasks bytea[], tokens uuid[], progresses real[], messages text[])
 RETURNS TABLE (alive boolean, task bytea, token uuid, wish integer)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
+-- A connection keeps the plan that it made when there was no work; that must not be a walk.
+SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     lives boolean;
@@ -55,7 +57,8 @@ $$;
 -- commit: that a phase may have been sent is durable before anything is sent (rule 4). Lock first,
 -- read steps after (rule 1). Among the steps, with kinds of their own, are the
 -- intents of the phase at hand ('intent'), what the caller answered before its call was accepted
--- ('inputs'), what it can be asked ('asks') and what it was asked ('inbox').
+-- ('inputs'), what it can be asked ('asks'), what it was asked ('inbox'), and the generations of keys
+-- that are not 0 ('generation'). What is paused is not claimed.
 CREATE OR REPLACE FUNCTION claim(incarnation uuid, queues integer[], most integer, call uuid)
 RETURNS TABLE (task bytea, token uuid, tool integer, phase integer, attempt integer,
     crashes integer, cancel boolean, now_ms bigint, deadline_ms bigint, first_try_ms bigint,
@@ -69,6 +72,9 @@ DECLARE
     at timestamptz := now_();
     mark bytea := substring(uuid_send(claim.call) FROM 1 FOR 8);
     picked tid[] := '{}';
+    due_tids tid[];
+    kept tid[];
+    pauses boolean;
     claimed bytea[];
     later text;
     queue_number integer;
@@ -88,16 +94,28 @@ BEGIN
     IF NOT FOUND THEN
         RETURN; -- declared dead: nothing is given to it
     END IF;
+    UPDATE worker w SET serves = queues
+    WHERE w.incarnation = claim.incarnation AND w.serves IS DISTINCT FROM queues;
+    pauses := EXISTS (SELECT FROM pause p);
+    IF pauses THEN
+        queues := queues_open(queues);
+    END IF;
 
     SELECT array_agg(w.task) INTO claimed FROM work w
     WHERE w.incarnation = claim.incarnation AND substring(uuid_send(w.token) FROM 1 FOR 8) = mark;
 
     FOREACH queue_number IN ARRAY queues LOOP
-        EXIT WHEN claimed IS NOT NULL OR cardinality(picked) >= most;
-        picked := picked || ARRAY(
-            SELECT x.ctid FROM work x
-            WHERE x.state = 'ready' AND x.queue = queue_number AND x.due <= at
-            ORDER BY x.due LIMIT most - cardinality(picked) FOR UPDATE SKIP LOCKED);
+        -- Again only where some were of a paused tenant and went out of the way.
+        FOR round IN 1..8 LOOP
+            EXIT WHEN claimed IS NOT NULL OR cardinality(picked) >= most;
+            due_tids := ARRAY(
+                SELECT x.ctid FROM work x
+                WHERE x.state = 'ready' AND x.queue = queue_number AND x.due <= at
+                ORDER BY x.due LIMIT most - cardinality(picked) FOR UPDATE SKIP LOCKED);
+            kept := CASE WHEN pauses THEN pause_tenants(due_tids) ELSE due_tids END;
+            picked := picked || kept;
+            EXIT WHEN cardinality(kept) = cardinality(due_tids);
+        END LOOP;
     END LOOP;
     WITH taken AS (
         UPDATE work w SET state = 'running',
@@ -133,6 +151,10 @@ BEGIN
                                   UNION ALL
                                   SELECT 0, 'inputs', '', convert_to(t.inputs, 'UTF8')
                                   WHERE t.inputs IS NOT NULL
+                                  UNION ALL
+                                  SELECT (g.ord::integer - 1) * 65536, 'generation', g.n::text, NULL
+                                  FROM unnest(t.generations) WITH ORDINALITY g (n, ord)
+                                  WHERE g.n > 0
                                   UNION ALL
                                   SELECT 0, 'asks', t.asks::text, NULL WHERE t.asks <> 0
                                   UNION ALL
@@ -191,10 +213,12 @@ LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 BEGIN
-    INSERT INTO step (week, task, place, kind, name, state, derived_key, answer, attempt, token,
-                      hash, started, at)
+    INSERT INTO step (week, task, place, kind, name, state, derived_key, answer, attempt,
+                      generation, token, hash, started, at)
     SELECT write_steps.week, u.task, u.place, u.kind, u.name, u.state, u.derived_key, u.answer,
-           u.attempt, u.token, sha256(coalesce(u.state, '')), now_() - ms(u.took_ms), now_()
+           u.attempt,
+           coalesce((SELECT w.generations[u.place / 65536 + 1] FROM work w WHERE w.task = u.task), 0),
+           u.token, sha256(coalesce(u.state, '')), now_() - ms(u.took_ms), now_()
     FROM unnest(tasks, tokens, kinds, places, names, states, derived_keys, answers, attempts,
                 took_ms) WITH ORDINALITY
          u (task, token, kind, place, name, state, derived_key, answer, attempt, took_ms, ord)
@@ -251,7 +275,7 @@ END $$;
 -- crash more instead; 'unknown': nobody can tell whether it happened (V7); 'unverified': accepted
 -- downstream, not yet seen, looked for again when due; 'undo': nothing is left open, the undo steps
 -- begin. An intent of what never left goes. A task that is asked to stop becomes due at once; one that
--- is to be parked is parked now. Twice: 'lost', which means the same to the caller: forget it.
+-- is to be parked or paused is so now. Twice: 'lost', which means the same to the caller: forget it.
 CREATE OR REPLACE FUNCTION release(tasks bytea[], tokens uuid[], hows text[], delays_ms bigint[],
                                    maybe_sents boolean[], reasons text[])
 RETURNS TABLE (ord integer, fence text)
@@ -274,12 +298,15 @@ BEGIN
     PERFORM intents_drop(tasks, tokens,
         (SELECT array_agg(h) FROM unnest(locked) h WHERE NOT maybe_sents[h]));
 
-    UPDATE work w SET token = NULL, incarnation = NULL, progress = NULL, message = u.reason,
-           updated = at,
+    UPDATE work w SET token = NULL, incarnation = NULL, progress = NULL, updated = at,
+           message = CASE WHEN becomes_paused(w.cancel, w.park, w.pause, w.phase, u.how) THEN NULL
+                          ELSE u.reason END,
+           pause = CASE WHEN becomes_paused(w.cancel, w.park, w.pause, w.phase, u.how) THEN w.pause END,
            state = CASE WHEN u.how = 'unknown' THEN 'unknown'
                         -- Undo steps keep to their waits: nobody can ask more of them.
                         WHEN w.cancel AND w.phase < 64 THEN 'ready'
-                        WHEN w.park AND w.phase < 64 THEN 'parked'
+                        WHEN w.park AND w.phase < 64
+                            THEN CASE WHEN w.pause IS NULL THEN 'parked' ELSE 'paused' END
                         WHEN u.how = 'unverified' THEN 'unverified'
                         WHEN u.delay_ms > 0 THEN 'scheduled' ELSE 'ready' END,
            due = CASE WHEN w.phase >= 64 THEN at + ms(u.delay_ms) WHEN w.cancel THEN at

@@ -50,6 +50,6 @@ BEGIN
            v.task, v.tool, v.state, v.attempt, v.created_ms, v.updated_ms, v.ended_ms,
            v.result_ttl_ms, v.progress, v.message
     FROM input i JOIN effect e ON e.digest = i.digest
-    CROSS JOIN LATERAL views(week_of_task(e.task), ARRAY[e.task]) v
+    CROSS JOIN LATERAL task_views(week_of_task(e.task), ARRAY[e.task]) v
     WHERE NOT EXISTS (SELECT FROM mine m WHERE m.ord = i.ord);
 END $$;

@@ -524,7 +524,8 @@ HF_TEST(run, spent_attempts_fail_what_has_no_effect, .init = set_up, .fini = tea
 	begin();
 	report((struct phase_result){ .outcome = PHASE_RETRY, .text = "503" });
 	expect_write("failed {\"code\":-32603,\"message\":\"pure: 503\",\"data\":"
-		     "{\"type\":\"attempts_exhausted\",\"phase\":\"pure\",\"executed\":\"no\"}}"
+		     "{\"type\":\"attempts_exhausted\",\"phase\":\"pure\","
+		     "\"phase_executed\":\"no\",\"executed\":\"no\"}}"
 		     " | pure: 503; no phase was done | -");
 	answer();
 	expect_end();

@@ -1,0 +1,398 @@
+/* cmd_operate.c - `holdfast retry`, `pause`, `resume` and `cancel`: an operator acts on one task,
+ * on all tasks of a filter (their count is shown first), or on a whole tool or tenant. Who and why
+ * are kept in the audit record. What each act may do stands in sql/functions/operate.sql. */
+#include <libpq-fe.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base.h"
+#include "runtime/buf.h"
+#include "runtime/command.h"
+#include "runtime/config.h"
+#include "runtime/id.h"
+#include "runtime/operate.h"
+#include "runtime/pgrun.h"
+#include "runtime/random.h"
+#include "runtime/task.h"
+
+constexpr char BATCH_TASKS[] = "200";     /* of one commit */
+constexpr char COUNT_MAX[] = "100001";    /* tasks are counted up to here */
+constexpr char TENANT_BATCH[] = "500";    /* tasks of a tenant that a commit makes due again */
+constexpr char PAUSE_PAGES[] = "256";     /* of `work`, looked through by one commit */
+constexpr size_t RETRY_RANDOM_BYTES = 16; /* of a task ID */
+
+HF_DEFINE_CLEANUP(result, PGresult *, PQclear)
+
+struct options {
+	const char *act;
+	const char *dsn;
+	const char *by, *why, *from, *tool, *tenant, *state, *task;
+	int64_t older_ms;
+	bool new_key, yes, filtered;
+	struct task_id id;
+};
+
+static enum hf_code on_flag(void *ctx, const char *name, const char *value, struct hf_err *err)
+{
+	struct options *options = ctx;
+	const struct {
+		const char *name, **value;
+	} texts[] = {
+		{ "by", &options->by },       { "why", &options->why },
+		{ "from", &options->from },   { "tool", &options->tool },
+		{ "state", &options->state }, { "tenant", &options->tenant },
+		{ "task", &options->task },
+	};
+	for (size_t i = 0; i < countof(texts); i++) {
+		if (strcmp(name, texts[i].name) == 0) {
+			if (!*value)
+				return hf_fail(err, HF_INVALID, "--%s is empty", name);
+			*texts[i].value = value;
+			return HF_OK;
+		}
+	}
+	if (strcmp(name, "new-key") == 0) {
+		options->new_key = true;
+	} else if (strcmp(name, "yes") == 0) {
+		options->yes = true;
+	} else {
+		options->filtered = true;
+		if (!age_parse(slice_of(value), &options->older_ms))
+			return hf_fail(err, HF_INVALID,
+				       "--older-than: a number with s, min, h or d");
+	}
+	return HF_OK;
+}
+
+static int fail(const struct options *options, const char *text)
+{
+	fprintf(stderr, "holdfast %s: %.*s\n", options->act, (int)strcspn(text, "\n"), text);
+	return EXIT_FAILED;
+}
+
+/* --- one task --------------------------------------------------------------------------------- */
+
+/* The number of the phase of that name; HF_MISSING where the task has none. */
+static enum hf_code phase_find(PGconn *conn, const struct options *options, const char *week,
+			       const char *task, char **number, struct hf_err *err)
+{
+	const char *const values[] = { week, task, options->from };
+	hf_cleanup(result) PGresult *result = nullptr;
+	hf_try(
+	    pg_run(conn,
+		   "SELECT p.ord - 1 FROM holdfast.task t JOIN holdfast.tool v ON v.tool = t.tool "
+		   "CROSS JOIN json_array_elements(v.doc::json -> 'phases') WITH ORDINALITY "
+		   "p (phase, ord) "
+		   "WHERE t.week = $1 AND t.task = $2 AND p.phase ->> 'name' = $3",
+		   countof(values), values, &result, err));
+	if (PQntuples(result) != 1)
+		return hf_fail(err, HF_MISSING, "no such task, or its tool has no phase `%s`",
+			       options->from);
+	*number = hf_strdup(PQgetvalue(result, 0, 0));
+	return HF_OK;
+}
+
+static enum hf_code retry(PGconn *conn, const struct options *options, const char *task,
+			  PGresult **result, struct hf_err *err)
+{
+	unsigned char random[RETRY_RANDOM_BYTES];
+	char week[16], hex[2 * RETRY_RANDOM_BYTES + 1];
+	char *from = nullptr;
+	snprintf(week, sizeof week, "%d", task_id_week(&options->id));
+	if (options->from)
+		hf_try(phase_find(conn, options, week, task, &from, err));
+	random_bytes(random, sizeof random);
+	const char *const values[] = {
+		week,
+		task,
+		from,
+		options->new_key ? "true" : "false",
+		options->by,
+		options->why,
+		hex_format(random, sizeof random, hex),
+	};
+	enum hf_code code = pg_run(conn,
+				   "SELECT answer, 'tsk_' || "
+				   "translate(encode(successor, 'base64'), '+/', '-_') "
+				   "FROM holdfast.retry($1, $2, $3, $4, $5, $6, decode($7, 'hex'))",
+				   countof(values), values, result, err);
+	free(from);
+	return code;
+}
+
+static int act_on_task(PGconn *conn, const struct options *options)
+{
+	struct hf_err err = {};
+	char hex[2 * TASK_ID_BYTES + 1];
+	hf_cleanup(buf) struct buf task = {};
+	buf_add_format(&task, "\\x%s", hex_format(options->id.bytes, TASK_ID_BYTES, hex));
+	hf_cleanup(result) PGresult *result = nullptr;
+	enum hf_code code;
+	if (strcmp(options->act, "retry") == 0) {
+		code = retry(conn, options, task.data, &result, &err);
+	} else {
+		const char *const values[] = { task.data, options->by, options->why };
+		hf_cleanup(buf) struct buf sql = {};
+		buf_add_format(&sql, "SELECT holdfast.%s_task($1, $2, $3), NULL", options->act);
+		code = pg_run(conn, sql.data, countof(values), values, &result, &err);
+	}
+	if (code != HF_OK)
+		return fail(options, err.text);
+	bool done;
+	const char *answer = PQgetvalue(result, 0, 0);
+	const char *text = operate_text(options->act, answer, &done);
+	FILE *out = done ? stdout : stderr;
+	fprintf(out, "%s%s%s\n", text, PQgetisnull(result, 0, 1) ? "" : " ",
+		PQgetvalue(result, 0, 1));
+	return done ? EXIT_DONE : EXIT_FAILED;
+}
+
+/* --- a filter --------------------------------------------------------------------------------- */
+
+struct tally {
+	char answer[16];
+	long long number;
+};
+
+static void tally_add(struct tally *tallies, size_t max, const PGresult *result)
+{
+	for (int row = 0; row < PQntuples(result); row++) {
+		const char *answer = PQgetvalue(result, row, 0);
+		size_t i = 0;
+		while (i + 1 < max && tallies[i].number && strcmp(tallies[i].answer, answer) != 0)
+			i++;
+		snprintf(tallies[i].answer, sizeof tallies[i].answer, "%s", answer);
+		tallies[i].number += atoll(PQgetvalue(result, row, 1));
+	}
+}
+
+/* One batch behind `after`, and its last task to go on from; `more` false: there was none. */
+static enum hf_code batch(PGconn *conn, const struct options *options, const char *most,
+			  struct buf *after, bool *more, struct tally *tallies, size_t max,
+			  struct hf_err *err)
+{
+	char older[24];
+	snprintf(older, sizeof older, "%lld", (long long)options->older_ms);
+	const char *const filter[] = { options->state, options->tool, options->tenant,
+				       older,          after->data,   most };
+	hf_cleanup(result) PGresult *picked = nullptr;
+	hf_try(pg_run(conn,
+		      "SELECT coalesce(array_agg(p), '{}'), max(encode(p, 'hex')) "
+		      "FROM holdfast.pick($1, $2, $3, $4, $5, $6) p",
+		      countof(filter), filter, &picked, err));
+	*more = !PQgetisnull(picked, 0, 1);
+	if (!*more)
+		return HF_OK;
+	buf_clear(after);
+	buf_add_format(after, "\\x%s", PQgetvalue(picked, 0, 1));
+	const char *const values[] = { options->act, PQgetvalue(picked, 0, 0), options->by,
+				       options->why };
+	hf_cleanup(result) PGresult *result = nullptr;
+	hf_try(pg_run(conn, "SELECT * FROM holdfast.operate($1, $2, $3, $4)", countof(values),
+		      values, &result, err));
+	tally_add(tallies, max, result);
+	return HF_OK;
+}
+
+static int act_on_all(PGconn *conn, const struct options *options)
+{
+	struct hf_err err = {};
+	struct tally tallies[24] = {};
+	hf_cleanup(buf) struct buf after = {};
+	buf_add_text(&after, "\\x");
+	/* A retry locks effects; one a commit, so that two never wait for one another. */
+	const char *most = strcmp(options->act, "retry") == 0 ? "1" : BATCH_TASKS;
+	for (bool more = true; more;)
+		if (batch(conn, options, most, &after, &more, tallies, countof(tallies), &err) !=
+		    HF_OK)
+			return fail(options, err.text);
+	bool all = true;
+	for (size_t i = 0; i < countof(tallies) && tallies[i].number; i++) {
+		bool done;
+		const char *text = operate_text(options->act, tallies[i].answer, &done);
+		printf("%lld: %s\n", tallies[i].number, text);
+		all = all && done;
+	}
+	return all ? EXIT_DONE : EXIT_FAILED;
+}
+
+static int count_all(PGconn *conn, const struct options *options)
+{
+	struct hf_err err = {};
+	char older[24];
+	snprintf(older, sizeof older, "%lld", (long long)options->older_ms);
+	const char *const values[] = { options->state, options->tool, options->tenant, older,
+				       COUNT_MAX };
+	hf_cleanup(result) PGresult *result = nullptr;
+	if (pg_run(conn, "SELECT count(*) FROM holdfast.pick($1, $2, $3, $4, '\\x', $5)",
+		   countof(values), values, &result, &err) != HF_OK)
+		return fail(options, err.text);
+	const char *count = PQgetvalue(result, 0, 0);
+	bool over = strcmp(count, COUNT_MAX) == 0;
+	printf("%s%s tasks are %s\n", over ? "at least " : "", count, options->state);
+	if (!options->yes) {
+		puts("nothing was done; --yes does it");
+		return EXIT_DONE;
+	}
+	return strcmp(count, "0") == 0 ? EXIT_DONE : act_on_all(conn, options);
+}
+
+/* --- a whole tool or tenant ------------------------------------------------------------------- */
+
+static enum hf_code set_aside(PGconn *conn, struct hf_err *err)
+{
+	hf_cleanup(buf) struct buf page = {};
+	buf_add_text(&page, "0");
+	do {
+		const char *const values[] = { page.data, PAUSE_PAGES };
+		hf_cleanup(result) PGresult *result = nullptr;
+		hf_try(pg_run(conn, "SELECT holdfast.pause_pages($1, $2)", countof(values), values,
+			      &result, err));
+		buf_clear(&page);
+		buf_add_text(&page, PQgetvalue(result, 0, 0));
+	} while (strcmp(page.data, "0") != 0);
+	return HF_OK;
+}
+
+static enum hf_code take_up(PGconn *conn, const char *tenant, struct hf_err *err)
+{
+	for (bool more = true; more;) {
+		const char *const values[] = { tenant, TENANT_BATCH };
+		hf_cleanup(result) PGresult *result = nullptr;
+		hf_try(pg_run(conn, "SELECT holdfast.resume_tenant($1, $2)", countof(values),
+			      values, &result, err));
+		more = strcmp(PQgetvalue(result, 0, 0), "0") != 0;
+	}
+	return HF_OK;
+}
+
+static int act_on_whole(PGconn *conn, const struct options *options)
+{
+	struct hf_err err = {};
+	bool pauses = strcmp(options->act, "pause") == 0;
+	const char *const values[] = { options->tool ? "tool" : "tenant",
+				       options->tool ? options->tool : options->tenant, options->by,
+				       options->why };
+	hf_cleanup(buf) struct buf sql = {};
+	buf_add_format(&sql, "SELECT holdfast.%s_all($1, $2, $3, $4)", options->act);
+	hf_cleanup(result) PGresult *result = nullptr;
+	enum hf_code code = pg_run(conn, sql.data, countof(values), values, &result, &err);
+	/* Also where there was nothing to do: an earlier run may have been cut off. */
+	if (code == HF_OK && options->tenant)
+		code = pauses ? set_aside(conn, &err) : take_up(conn, options->tenant, &err);
+	if (code != HF_OK)
+		return fail(options, err.text);
+	bool done;
+	const char *text = operate_text("all", PQgetvalue(result, 0, 0), &done);
+	fprintf(done ? stdout : stderr, "%s\n", text);
+	return done ? EXIT_DONE : EXIT_FAILED;
+}
+
+/* --- the commands ----------------------------------------------------------------------------- */
+
+static int usage(const struct options *options, const char *text)
+{
+	fprintf(stderr, "holdfast %s: %s; see `holdfast help %s`\n", options->act, text,
+		options->act);
+	return EXIT_USAGE;
+}
+
+/* nullptr: it is clear what is wanted. */
+static const char *wrong(struct options *options)
+{
+	bool pauses = strcmp(options->act, "pause") == 0 || strcmp(options->act, "resume") == 0;
+	bool named = options->tool || options->tenant;
+	options->filtered = options->filtered || options->state || (named && !pauses);
+	if (options->filtered && !options->state && strcmp(options->act, "retry") == 0)
+		options->state = "failed";
+	if (!options->dsn || !*options->dsn)
+		return "no database: set HOLDFAST_DSN or --dsn";
+	if (options->task && (options->filtered || named))
+		return "one task, or a filter, not both";
+	if (!options->task && !options->filtered && !named)
+		return pauses ? "a task ID, --tool, --tenant, or a filter with --state"
+			      : "a task ID, or a filter with --state";
+	if (options->task && !task_id_parse(slice_of(options->task), &options->id))
+		return "that is no task ID";
+	if (options->filtered && !options->state)
+		return "a filter needs --state";
+	if (options->filtered && !operate_fits(options->act, options->state))
+		return "tasks in that state have no use for it";
+	if ((options->from || options->new_key) && !options->task)
+		return "--from and --new-key are for one task";
+	if (!options->filtered && !options->task && options->tool && options->tenant)
+		return "one tool or one tenant";
+	bool counts = options->filtered && !options->yes;
+	if (!counts && (!options->by || !options->why))
+		return "--by says who does it and --why on what grounds; both are kept";
+	return nullptr;
+}
+
+static int run(const struct options *options)
+{
+	struct hf_err err = {};
+	PGconn *conn = nullptr;
+	if (pg_connect(options->dsn, "holdfast operate", &conn, &err) != HF_OK) {
+		fail(options, err.text);
+		return EXIT_DATABASE;
+	}
+	int code;
+	if (options->task)
+		code = act_on_task(conn, options);
+	else if (options->filtered)
+		code = count_all(conn, options);
+	else
+		code = act_on_whole(conn, options);
+	/* Hints alone: what polling finds later anyway. */
+	(void)!pg_run(conn, "SELECT holdfast.wake_async('work'), holdfast.wake_async('wish')", 0,
+		      nullptr, nullptr, &err);
+	PQfinish(conn);
+	return code;
+}
+
+static int operate(const char *act, const char *const *own, int argc, char **argv)
+{
+	struct options options = { .act = act };
+	struct config config = {};
+	struct hf_err err = {};
+	if (config_load(&config, 'k', argc, argv, own, on_flag, &options, &err) != HF_OK)
+		return usage(&options, err.text);
+	options.dsn = config.dsn;
+	const char *text = nullptr;
+	if (config.arguments_count > 1 || (config.arguments_count == 1 && options.task))
+		text = "one task at a time; for more there are filters";
+	else if (config.arguments_count == 1)
+		options.task = config.arguments[0];
+	if (!text)
+		text = wrong(&options);
+	int code = text ? usage(&options, text) : run(&options);
+	config_deinit(&config);
+	return code;
+}
+
+int cmd_retry(int argc, char **argv)
+{
+	static const char *const own[] = { "by=",     "why=",        "task=", "from=",
+					   "new-key", "tool=",       "yes",   "tenant=",
+					   "state=",  "older-than=", nullptr };
+	return operate("retry", own, argc, argv);
+}
+
+static const char *const plain_flags[] = { "by=",     "why=",   "task=",       "tool=", "yes",
+					   "tenant=", "state=", "older-than=", nullptr };
+
+int cmd_pause(int argc, char **argv)
+{
+	return operate("pause", plain_flags, argc, argv);
+}
+
+int cmd_resume(int argc, char **argv)
+{
+	return operate("resume", plain_flags, argc, argv);
+}
+
+int cmd_cancel(int argc, char **argv)
+{
+	return operate("cancel", plain_flags, argc, argv);
+}

@@ -1,0 +1,315 @@
+#!/usr/bin/python3
+"""What operators do, with real processes: retry (successors, new keys), pause and resume of a task, a
+tool and a tenant, filters, cancel, and `holdfast task why`. Effects are counted downstream."""
+
+import json
+import signal
+import time
+import uuid
+
+import rig
+from rig import check, equal, until
+
+counts = {"successors": 0, "refused": 0, "paused": 0, "whys": 0}
+STEPS = rig.http_tool("steps", attempts=2, backoff_first_ms=20, backoff_max_ms=50)
+BLIND = rig.http_tool("blind", attempts=1)
+manifest = json.loads((BLIND / "tool.json").read_text())
+manifest["phases"][0] |= {"effect": "unsafe"}
+for member in ("key_header", "key_ttl_ms"):
+    del manifest["phases"][0][member]
+(BLIND / "tool.json").write_text(json.dumps(manifest))
+SLOW = rig.http_tool("slow", attempts=5, backoff_first_ms=3_600_000, backoff_max_ms=3_600_000)
+BY = ("--by", "ann", "--why", "because of the test")
+
+stack = rig.Stack(workers=1, tools=[rig.probe_tool(crash_limit=2), STEPS, BLIND, SLOW],
+                  settings={"worker": {"beat_ms": 200, "lease_ms": 3000},
+                            "maintain": {"lease_ms": 3000, "maintain_ms": 100}})
+client = stack.client()
+bob = stack.client("rig-bob")
+
+
+def fresh(name):
+    return f"{name}-{uuid.uuid4()}"
+
+
+def operate(*words, code=0):
+    done = stack.command(*words, *BY, check_code=None)
+    equal(done.returncode, code, f"{' '.join(map(str, words))}: {done.stdout}{done.stderr}")
+    counts["refused"] += code != 0
+    return done.stdout + done.stderr
+
+
+def why(task, code, *words):
+    done = stack.command("task", "why", task, check_code=None)
+    counts["whys"] += 1
+    check(done.returncode == code and all(word in done.stdout for word in words),
+          f"why says {words}, exit {code}", {"exit": done.returncode, "said": done.stdout + done.stderr})
+    return done.stdout
+
+
+def state(task):
+    rows = stack.query("SELECT state FROM holdfast.work WHERE task = %s", (rig.task_bytes(task),))
+    return rows[0][0] if rows else None
+
+
+def effect(answer):
+    return answer.result["_meta"][rig.EFFECT_META]
+
+
+def refuse(times, status="422 Unprocessable Content"):
+    """The next requests that would make an effect are answered so, without one."""
+    path = stack.folder / f"answer-{status[:3]}"
+    path.write_text(f"HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\n{{}}")
+    stack.steer(mode="honour", script=[str(path)] * times)
+
+
+def keys(effect_id):
+    return [line["key"] for line in stack.requests("/ledger")
+            if json.loads(line.get("body") or "{}").get("effect_id") == effect_id]
+
+
+def a_failed_task_goes_on_as_its_successor():
+    refuse(1)
+    effect_id = fresh("refused")
+    arguments = {"effect_id": effect_id}
+    first, ended = client.run("steps", arguments)
+    equal(ended.result["status"], "failed", "refused for good")
+    before = json.dumps(ended.result["error"], sort_keys=True)
+    why(first.task_id, 5, "it failed", "refused downstream", "retry")
+    successor = operate("retry", first.task_id).split()[-1]
+    counts["successors"] += 1
+    done = client.wait(successor)
+    equal(done.result["status"], "completed", "the successor completes")
+    equal(len(set(keys(effect_id))), 1, "asked with the same key")
+    equal(stack.effects_by_id().get(effect_id), 1, "one effect")
+    old = client.get(first.task_id)
+    equal((old.result["status"], json.dumps(old.result["error"], sort_keys=True)),
+          ("failed", before), "the old handle stays failed (V6)")
+    equal(effect(old).get("successor"), successor, "and names its successor")
+    check(successor in old.result["statusMessage"], "in words too", old.result["statusMessage"])
+    repeat = client.call("steps", arguments)
+    equal((repeat.task_id, repeat.result["status"]), (successor, "completed"),
+          "the effect ID answers with the successor")
+    plain = client.call("steps", arguments, declare=False)
+    equal((plain.result.get("isError"), effect(plain)["taskId"], effect(plain).get("successor")),
+          (False, successor, successor), "and so it does to a plain client")
+    why(first.task_id, 0, "it failed", successor)
+    why(successor, 0, "completed")
+    check(successor in operate("retry", first.task_id, code=1), "a second retry names it")
+    operate("retry", successor, code=1)
+    shown = json.loads(stack.command("task", "show", first.task_id, "--json").stdout)
+    equal(shown["successor"], successor, "task show names it")
+
+
+def a_new_key_only_after_a_refusal():
+    refuse(2)
+    effect_id = fresh("new-key")
+    first, _ = client.run("steps", {"effect_id": effect_id})
+    second = operate("retry", first.task_id).split()[-1]
+    client.wait(second)
+    third = operate("retry", second, "--new-key").split()[-1]
+    counts["successors"] += 2
+    equal(client.wait(third).result["status"], "completed", "completed under a new key")
+    asked = keys(effect_id)
+    equal((len(asked), asked[0] == asked[1], asked[1] == asked[2]), (3, True, False),
+          "the retry kept the key, --new-key changed it")
+    row = stack.query("SELECT generation, derived_key FROM holdfast.step WHERE task = %s AND"
+                      " kind = 'recovery_point'", (rig.task_bytes(third),))
+    equal(row, [(1, asked[2])], "the step says so")
+    stack.downstream.kill()
+    effect_id = fresh("unreachable")
+    first, ended = client.run("steps", {"effect_id": effect_id})
+    equal(ended.result["error"]["data"]["type"], "attempts_exhausted", "nobody answered")
+    operate("retry", first.task_id, "--new-key", code=1)
+    stack.downstream.start()
+    until(lambda: stack.http("GET", "/healthz")[0] == 200, 20, "downstream is back")
+    successor = operate("retry", first.task_id, "--from", "post").split()[-1]
+    counts["successors"] += 1
+    equal(client.wait(successor).result["status"], "completed", "an outage is over")
+    equal(stack.effects_by_id().get(effect_id), 1, "one effect")
+
+
+def what_is_done_is_not_done_again():
+    effect_id = fresh("phases")
+    plan = {"P3": [{"signal": 9, "starts": [1, 2, 3]}], "P2": [{"post": True}]}
+    first, ended = client.run("probe", {"effect_id": effect_id, "plan": json.dumps(plan)})
+    equal((ended.result["status"], ended.result["error"]["data"]["type"]),
+          ("failed", "crash_limit"), "its last phase kills its worker's program")
+    operate("retry", first.task_id, "--from", "P2", code=1)
+    operate("retry", first.task_id, "--from", "P9", code=1)
+    before = len(stack.run_log(effect_id, "start"))
+    successor = first.task_id
+    while client.wait(successor).result["status"] == "failed" and counts["successors"] < 9:
+        successor = operate("retry", successor).split()[-1]
+        counts["successors"] += 1
+    starts = stack.run_log(effect_id, "start")
+    equal({line["phase"] for line in starts[before:]}, {"P3"}, "only the phase that failed ran again")
+    equal(sum(line["phase"] == "P2" for line in starts), 1, "V3 in the whole chain")
+    shown = json.loads(stack.command("task", "show", successor, "--json").stdout)
+    equal([entry["origin"] for entry in shown["history"] if entry["what"] == "recovery_point"][:2],
+          [first.task_id] * 2, "its recovery points say whose they are")
+
+
+def backing_off_and_unknown():
+    stack.downstream.kill()
+    effect_id = fresh("back-off")
+    task = client.call("slow", {"effect_id": effect_id}).task_id
+    until(lambda: state(task) == "scheduled", 20, "it backs off")
+    why(task, 0, "backs off until", "post", "attempt 1")
+    stack.downstream.start()
+    until(lambda: stack.http("GET", "/healthz")[0] == 200, 20, "downstream is back")
+    operate("retry", task)
+    equal(client.wait(task).result["status"], "completed", "retried in place, an hour early")
+    equal(stack.effects_by_id().get(effect_id), 1, "one effect")
+
+
+def what_may_have_happened_is_asked_for_first():
+    """V7: what was settled as failed may have happened: the successor does not send it again."""
+    effect_id = fresh("maybe")
+    stack.steer(mode="honour", lose_answers=1)
+    task = client.call("blind", {"effect_id": effect_id}).task_id
+    until(lambda: state(task) == "unknown", 20, "unknown")
+    why(task, 5, "nobody can tell", "post", "settle")
+    operate("retry", task, code=1)
+    stack.command("settle", task, "fail", *BY)
+    successor = operate("retry", task).split()[-1]
+    counts["successors"] += 1
+    until(lambda: state(successor) == "unknown", 20, "the successor is unknown, too")
+    equal(len(stack.requests("/ledger")) - before_blind(effect_id), 1, "nothing was sent again")
+    stack.command("settle", successor, "done", *BY)
+    equal(client.wait(successor).result["status"], "completed", "a person said that it happened")
+    equal(len(stack.requests("/ledger")) - before_blind(effect_id), 1, "and still nothing")
+
+
+def before_blind(effect_id):
+    return sum(json.loads(line.get("body") or "{}").get("effect_id") != effect_id
+               for line in stack.requests("/ledger"))
+
+
+def a_task_is_paused():
+    effect_id = fresh("pause")
+    stack.steer(mode="honour", delay_after_ms=1_500)
+    plan = {"P1": [{"gate": "in"}], "P2": [{"post": True}]}
+    task = client.call("probe", {"effect_id": effect_id, "plan": json.dumps(plan)}).task_id
+    stack.at_gate(effect_id, "in")
+    why(task, 0, "it runs", "P1", "attempt 1")
+    stack.open_gate(effect_id, "in")
+    until(lambda: stack.effects_by_id().get(effect_id), 20, "its request is on the wire")
+    said = operate("pause", task)
+    check("paused" in said, "asked, or paused", said)
+    until(lambda: state(task) == "paused", 10, "paused")
+    counts["paused"] += 1
+    stack.steer(mode="honour")
+    equal([step[2] for step in stack.steps(task)], ["P1", "P2"], "what was in flight is committed")
+    told = client.get(task).result
+    check(told["status"] == "working" and "paused" in told["statusMessage"], "and told", told)
+    why(task, 5, "paused by ann", "because of the test")
+    check(len(stack.run_log(effect_id, "start")) == 2, "P3 has not begun")
+    operate("resume", task)
+    operate("resume", task, code=1)
+    equal(client.wait(task).result["status"], "completed", "resumed")
+    equal(stack.effects_by_id().get(effect_id), 1, "one effect")
+
+
+def a_tool_and_a_tenant_are_paused():
+    operate("pause", "--tool", "nobody", code=1)
+    for scope, name, caller in (("tool", "steps", client), ("tenant", "B", bob)):
+        operate("pause", f"--{scope}", name)
+        effect_id = fresh(scope)
+        task = caller.call("steps", {"effect_id": effect_id}).task_id
+        check(task, "a call is accepted")
+        other = client.call("probe" if scope == "tool" else "steps", {"effect_id": fresh("other")})
+        equal(client.wait(other.task_id).result["status"], "completed", "other work goes on")
+        told = caller.get(task).result
+        check("paused" in told["statusMessage"], "statusMessage says paused", told)
+        why(task, 5, f"all work of the {scope} {name}", "paused by ann", "because of the test")
+        equal(stack.effects_by_id().get(effect_id), None, "nothing ran")
+        counts["paused"] += 1
+        operate("resume", f"--{scope}", name)
+        operate("resume", f"--{scope}", name, code=1)
+        equal(caller.wait(task).result["status"], "completed", "resumed")
+    equal(stack.query("SELECT act FROM holdfast.audit WHERE task IS NULL ORDER BY at"),
+          [("pause tool steps",), ("resume tool steps",), ("pause tenant B",), ("resume tenant B",)],
+          "each act has its audit row")
+
+
+def filters_count_first():
+    refuse(6)
+    tasks = [client.run("steps", {"effect_id": fresh("bulk")})[0].task_id for _ in range(3)]
+    plain = stack.command("retry", "--tool", "steps").stdout
+    check("3 tasks are failed" in plain and "--yes" in plain, "the count is shown, nothing is done", plain)
+    equal(client.get(tasks[0]).result["_meta"][rig.EFFECT_META].get("successor"), None, "nothing")
+    stack.command("retry", "--tool", "steps", "--yes", check_code=2)
+    stack.command("pause", "--state", "failed", check_code=2)
+    stack.command("retry", "--older-than", "1m", check_code=2)
+    check("0 tasks are failed" in stack.command("retry", "--tool", "steps", "--older-than", "1h").stdout,
+          "none is an hour old")
+    stack.steer(mode="honour", script=[])
+    said = operate("retry", "--tool", "steps", "--yes")
+    check("3: retried" in said, "three are retried", said)
+    for task in tasks:
+        successor = effect(client.get(task)).get("successor")
+        counts["successors"] += 1
+        equal(client.wait(successor).result["status"], "completed", "each completes")
+    stack.downstream.kill()
+    tasks = [client.call("slow", {"effect_id": fresh("many")}).task_id for _ in range(5)]
+    for task in tasks:
+        until(lambda task=task: state(task) == "scheduled", 20, "backs off")
+    check("5: paused" in operate("pause", "--state", "scheduled", "--tool", "slow", "--yes"), "paused")
+    equal({state(task) for task in tasks}, {"paused"}, "all five")
+    check("4: " not in operate("resume", "--state", "paused", "--tool", "slow", "--yes"), "resumed")
+    for task in tasks:
+        until(lambda task=task: state(task) == "scheduled", 20, "backs off again")
+    operate("cancel", tasks[0])
+    equal(client.wait(tasks[0]).result["status"], "cancelled", "an operator's cancel")
+    check("4: " in operate("cancel", "--state", "scheduled", "--yes"), "and one by filter")
+    equal({client.wait(task).result["status"] for task in tasks}, {"cancelled"}, "all are cancelled")
+    why(tasks[0], 0, "cancelled")
+    stack.downstream.start()
+    until(lambda: stack.http("GET", "/healthz")[0] == 200, 20, "downstream is back")
+
+
+def why_nobody_runs_it():
+    worker = stack.workers[0]
+    effect_id = fresh("stall")
+    plan = {"P1": [{"gate": "in"}]}
+    task = client.call("probe", {"effect_id": effect_id, "plan": json.dumps(plan)}).task_id
+    stack.at_gate(effect_id, "in")
+    stack.maintains[0].kill()
+    worker.signal(signal.SIGSTOP)
+    time.sleep(5.5)
+    why(task, 5, "stalls", "no maintenance leads")
+    worker.kill()
+    stack.maintains[0].start()
+    until(lambda: state(task) == "ready", 30, "taken back")
+    why(task, 5, "no worker is running")
+    # One that knows no version of this tool.
+    stack.query("INSERT INTO holdfast.worker (incarnation, role, serves, started, seen) SELECT"
+                " gen_random_uuid(), 'worker', array_agg(tool), now(), now() FROM holdfast.tool"
+                " WHERE name <> 'probe'")
+    why(task, 5, "no worker serves version", "probe", "none")
+    stack.open_gate(effect_id, "in")
+    stack.workers.append(stack.start_worker("worker-2"))
+    equal(client.wait(task).result["status"], "completed", "a worker that does takes it")
+    stack.command("task", "why", "nobody", check_code=1)
+    stack.command("task", "why", check_code=2)
+
+
+def wrong_use():
+    for words in (("retry",), ("pause",), ("retry", "tsk_x", *BY), ("pause", "--tool", "steps"),
+                  ("pause", "--tool", "steps", "--tenant", "B", *BY), ("cancel", "--tool", "x"),
+                  ("retry", "--state", "unknown"), ("retry", "--tool", "steps", "--new-key"),
+                  ("resume", "--task", "x", "--tool", "y", *BY), ("pause", "--tool", "", *BY)):
+        stack.command(*words, check_code=2)
+        counts["refused"] += 1
+
+
+for test in (a_failed_task_goes_on_as_its_successor, a_new_key_only_after_a_refusal,
+             what_is_done_is_not_done_again, backing_off_and_unknown,
+             what_may_have_happened_is_asked_for_first, a_task_is_paused,
+             a_tool_and_a_tenant_are_paused, filters_count_first, why_nobody_runs_it, wrong_use):
+    began = time.monotonic()
+    test()
+    print(f"{test.__name__} {time.monotonic() - began:.1f} s", flush=True)
+
+rig.finish("operate", counts, {"successors": 11, "refused": 19, "paused": 3, "whys": 13})
