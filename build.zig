@@ -23,8 +23,8 @@ const runtime_files = [_][]const u8{
     "pgdial.c", "pgfail.c", "pgvalue.c", "random.c", "resolve.c", "rfc3339.c", "schema.c",
     "schema_check.c", "schema_pattern.c",
     "sql_text.c", "sqlphase.c", "store.c", "store_api.c", "store_pack.c", "store_worker.c",
-    "task.c", "template.c", "tool.c", "tool_check.c", "tool_http.c", "tool_input.c", "tool_parse.c",
-    "tool_phase.c", "trace.c", "uri_template.c", "value.c",
+    "task.c", "template.c", "tool.c", "tool_check.c", "tool_http.c", "tool_input.c",
+    "tool_parse.c", "tool_phase.c", "tool_plain.c", "trace.c", "uri_template.c", "value.c",
 };
 /// The program itself: the only files that see both api/ and worker/.
 const program_files = [_][]const u8{
@@ -40,8 +40,8 @@ const api_files = [_][]const u8{
     "answer.c", "api.c", "artifacts.c", "auth.c", "call_trace.c", "catalog.c", "companion.c",
     "completion.c", "conn.c", "cursor.c", "discover.c", "effect_id.c", "headers.c", "health.c",
     "http.c", "http_text.c", "http_write.c", "intent_window.c", "ladder.c", "list.c",
-    "listener.c", "mcp.c", "packs.c", "param_headers.c", "plain.c", "presence.c", "prompts.c",
-    "resources.c",
+    "listener.c", "mcp.c", "packs.c", "param_headers.c", "plain.c", "plain_tool.c",
+    "presence.c", "prompts.c", "request_state.c", "resources.c", "rounds.c",
     "result.c",    "rpc.c",      "sse.c",      "tasks.c",   "tools.c",     "watch.c",
     "follow.c",    "listen.c",   "subscription.c",
 };
@@ -54,8 +54,8 @@ const worker_files = [_][]const u8{
 const runtime_tests = [_][]const u8{
     "test_config.c", "test_content.c", "test_id.c", "test_input.c", "test_json.c", "test_key.c",
     "test_log.c", "test_metrics.c", "test_pgfail.c", "test_rfc3339.c", "test_schema.c",
-    "test_sql_text.c", "test_template.c", "test_tool.c", "test_trace.c", "test_uri_template.c",
-    "test_value.c",
+    "test_sql_text.c", "test_template.c", "test_tool.c", "test_tool_plain.c", "test_trace.c",
+    "test_uri_template.c", "test_value.c",
 };
 /// Of program files that stand alone; their sources ride along.
 const program_tests = [_][]const u8{ "test_operate.c", "test_pack.c", "test_terminal.c", "test_tool_folder.c" };
@@ -63,7 +63,7 @@ const program_tested = [_][]const u8{ "operate.c", "pack.c", "pack_prompt.c", "p
 const api_tests = [_][]const u8{
     "test_auth.c", "test_catalog.c", "test_conn.c", "test_cursor.c", "test_effect_id.c",
     "test_http.c", "test_mcp.c", "test_packs.c", "test_param_headers.c", "test_plain.c",
-    "test_rpc.c", "test_subscription.c",
+    "test_request_state.c", "test_rpc.c", "test_subscription.c",
 };
 const worker_tests = [_][]const u8{
     "test_downstream.c", "test_egress.c", "test_frame.c", "test_program.c", "test_retry.c", "test_run.c",

@@ -246,15 +246,6 @@ static enum hf_code check_config(const struct config *config, struct hf_err *err
 	return HF_OK;
 }
 
-static enum hf_code load_key_version(const char *path, int *version, struct hf_err *err)
-{
-	struct keyring *keyring = nullptr;
-	hf_try(keyring_load(path, &keyring, err));
-	*version = keyring_current(keyring);
-	keyring_free(keyring);
-	return HF_OK;
-}
-
 static enum hf_code open_store(struct api *api, struct hf_err *err)
 {
 	if (api->config->api_dsn) {
@@ -315,7 +306,8 @@ static enum hf_code api_open(struct api *api, struct hf_err *err)
 {
 	const struct config *config = api->config;
 	hf_try(auth_open(config->tokens_file, config->insecure_dev, &api->auth, err));
-	hf_try(load_key_version(config->keys_file, &api->key_version, err));
+	hf_try(keyring_load(config->keys_file, &api->keyring, err));
+	api->key_version = keyring_current(api->keyring);
 	hf_try(open_store(api, err));
 	open_waiting(api);
 	hf_try(open_listener(api, err));
@@ -352,6 +344,7 @@ static void api_close(struct api *api)
 	ev_signal_stop(api->loop, &api->terminate);
 	ev_signal_stop(api->loop, &api->interrupt);
 	api->catalog = catalog_free(api->catalog);
+	api->keyring = keyring_free(api->keyring);
 	api->packs = packs_free(api->packs);
 	auth_close(api->auth);
 }

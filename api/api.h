@@ -13,9 +13,10 @@ struct catalog;
 struct companions;
 struct config;
 struct follow;
+struct keyring;
 struct listener;
-struct monitor;
 struct listens;
+struct monitor;
 struct packs;
 struct plains;
 struct presence;
@@ -37,7 +38,8 @@ struct api {
 	struct listens *listens;
 	struct companions *companions;
 	struct ev_loop *loop;
-	int key_version; /* for new tasks */
+	struct keyring *keyring; /* signs what clients carry (request_state.h) */
+	int key_version;         /* for new tasks */
 	bool draining;
 	bool closing; /* the store is being closed: nothing new is asked of it */
 	/* private */

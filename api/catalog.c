@@ -139,20 +139,22 @@ void catalog_page(const struct catalog *catalog, struct slice after, size_t most
 
 int64_t catalog_result_ttl_ms(const struct catalog *catalog)
 {
-	int64_t least = catalog->count ? INT64_MAX : RESULT_TTL_MS;
+	int64_t least = INT64_MAX;
 	for (size_t i = 0; i < catalog->count; i++)
-		if (catalog->entries[i].tool->result_ttl_ms < least)
+		if (catalog->entries[i].tool->effect_id != EFFECT_ID_NONE &&
+		    catalog->entries[i].tool->result_ttl_ms < least)
 			least = catalog->entries[i].tool->result_ttl_ms;
-	return least;
+	return least < INT64_MAX ? least : RESULT_TTL_MS;
 }
 
 int64_t catalog_tombstone_ttl_ms(const struct catalog *catalog)
 {
-	int64_t least = catalog->count ? INT64_MAX : TOMBSTONE_TTL_MS;
+	int64_t least = INT64_MAX;
 	for (size_t i = 0; i < catalog->count; i++)
-		if (catalog->entries[i].tool->tombstone_ttl_ms < least)
+		if (catalog->entries[i].tool->effect_id != EFFECT_ID_NONE &&
+		    catalog->entries[i].tool->tombstone_ttl_ms < least)
 			least = catalog->entries[i].tool->tombstone_ttl_ms;
-	return least;
+	return least < INT64_MAX ? least : TOMBSTONE_TTL_MS;
 }
 
 /* "7 days", "36 hours", "90 seconds": in the largest unit that is exact. */
@@ -181,6 +183,10 @@ static void add_description(const struct tool *tool, struct buf *out)
 {
 	hf_cleanup(buf) struct buf text = {};
 	buf_add_text(&text, tool->description);
+	if (tool->effect_id == EFFECT_ID_NONE) {
+		json_string_encode(buf_slice(&text), out);
+		return;
+	}
 	buf_add_text(&text,
 		     "\n\nRepeats: use a new effect_id (a UUID, say) for each new piece of "
 		     "work. To repeat a call, after a lost answer for example, send the same "
@@ -234,11 +240,11 @@ static void add_effects(const struct tool *tool, struct buf *out)
 		[EFFECT_ID_OPTIONAL] = "optional",
 		[EFFECT_ID_NONE] = "none",
 	};
-	buf_add_format(out,
-		       ",\"_meta\":{\"dev.holdfast/effects\":{\"effectId\":\"%s\","
-		       "\"retentionMs\":%lld,\"tombstoneMs\":%lld",
-		       rules[tool->effect_id], (long long)tool->result_ttl_ms,
-		       (long long)tool->tombstone_ttl_ms);
+	buf_add_format(out, ",\"_meta\":{\"dev.holdfast/effects\":{\"effectId\":\"%s\"",
+		       rules[tool->effect_id]);
+	if (tool->effect_id != EFFECT_ID_NONE)
+		buf_add_format(out, ",\"retentionMs\":%lld,\"tombstoneMs\":%lld",
+			       (long long)tool->result_ttl_ms, (long long)tool->tombstone_ttl_ms);
 	if (tool->effect_id_fallback) {
 		buf_add_text(out, ",\"fallback\":");
 		json_string_encode(slice_of(tool->effect_id_fallback), out);

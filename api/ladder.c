@@ -232,6 +232,7 @@ static enum ladder climb_request(const struct call *call, const struct rpc *rpc,
 	if (ladder != LADDER_GO_ON)
 		return ladder;
 
+	top->capabilities = capabilities;
 	top->declares_tasks = declares_tasks(capabilities);
 	top->asks = input_declared(capabilities);
 	if (methods[top->method].needs_tasks && !top->declares_tasks) {

@@ -51,7 +51,8 @@ enum ladder {
 
 struct ladder_top {
 	enum method method;
-	struct slice meta; /* params._meta, an object */
+	struct slice meta;         /* params._meta, an object */
+	struct slice capabilities; /* what its client declares, an object */
 	bool declares_tasks;
 	int asks; /* what its client can be asked: a sum of INPUT_… of input.h */
 };

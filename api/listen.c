@@ -446,7 +446,7 @@ void listens_tools_changed(struct listens *listens)
 {
 	ev_now_update(listens->api->loop);
 	ev_timer_stop(listens->api->loop, &listens->settle);
-	ev_timer_set(&listens->settle, (double)LISTEN_SETTLE_MS / 1000, 0);
+	ev_timer_set(&listens->settle, (double)listens->api->config->listen_settle_ms / 1000, 0);
 	ev_timer_start(listens->api->loop, &listens->settle);
 }
 

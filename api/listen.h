@@ -14,9 +14,6 @@ constexpr size_t LISTEN_BODY_BYTES_MAX = 32'768; /* it is kept for as long as th
  * that takes nothing for write_timeout_ms is cut off. */
 constexpr size_t LISTEN_UNSENT_BYTES_MAX = 65'536;
 constexpr unsigned LISTEN_CATCH_UP_MAX = 4; /* tasks looked at for a reader that has read */
-/* After this process has seen other tools. The other processes have them by then: whoever hears of
- * it may ask any of them. */
-constexpr int64_t LISTEN_SETTLE_MS = 1'500;
 
 struct listens;
 [[nodiscard]] struct listens *listens_new(struct api *api);

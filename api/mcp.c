@@ -70,6 +70,17 @@ void request_stream(struct request *request)
 	sse_open(request->call);
 }
 
+struct slice request_progress_token(const struct request *request)
+{
+	struct slice token;
+	int64_t number;
+	if (!json_member(request->top.meta, "progressToken", &token))
+		return (struct slice){};
+	bool fits = json_type_of(token) == JSON_STRING ||
+		    (json_type_of(token) == JSON_NUMBER && json_integer(token, &number));
+	return fits ? token : (struct slice){};
+}
+
 void request_notify(struct request *request, struct slice message)
 {
 	hf_assert(request->streaming);

@@ -40,6 +40,9 @@ void mcp_call(struct api *api, struct call *call);
 /* Goes on once the principal's owner number is known; otherwise ends the request. */
 void request_with_owner(struct request *request, void (*go_on)(struct request *request));
 
+/* What its client wants progress to be told under, raw; empty where it wants none. */
+struct slice request_progress_token(const struct request *request);
+
 /* From here on the answer is a stream of events, whatever ends it. */
 void request_stream(struct request *request);
 /* A notification, or a comment, on the stream. */

@@ -77,6 +77,8 @@ static void read_prompts(struct packs *packs, struct slice entries)
 			.item = item(entry, "name"),
 			.complete = member(entry, "complete"),
 			.messages = member(entry, "messages"),
+			.ask = member(entry, "ask"),
+			.ask_go_on = member(entry, "askGoOn").len > 0,
 		};
 }
 

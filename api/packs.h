@@ -9,6 +9,8 @@
 struct prompt {
 	struct list_item item; /* by name */
 	struct slice complete, messages;
+	struct slice ask; /* what is asked first (rounds.h), or empty */
+	bool ask_go_on;
 };
 
 struct resource {

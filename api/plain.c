@@ -368,17 +368,6 @@ static void tell_progress(struct plain *plain, const struct task_view *view)
 	request_notify(plain->request, buf_slice(&text));
 }
 
-static struct slice progress_token_of(const struct request *request)
-{
-	struct slice token;
-	int64_t number;
-	if (!json_member(request->top.meta, "progressToken", &token))
-		return (struct slice){};
-	bool fits = json_type_of(token) == JSON_STRING ||
-		    (json_type_of(token) == JSON_NUMBER && json_integer(token, &number));
-	return fits ? token : (struct slice){};
-}
-
 /* --- Waiting ---------------------------------------------------------------------------------- */
 
 static void on_turn(struct ev_loop *, ev_timer *timer, int)
@@ -519,7 +508,7 @@ void plain_call(struct request *request, const struct accepting *accepting)
 	plain->api = *incarnation;
 	plain->number = ++plains->numbers;
 	plain->watcher.owner = accepting->call.owner;
-	plain->progress_token = progress_token_of(request);
+	plain->progress_token = request_progress_token(request);
 	ev_init(&plain->turn, on_turn);
 	ev_init(&plain->window, on_window);
 	plain->next = plains->first;

@@ -7,6 +7,7 @@
 #include "api/effect_id.h"
 #include "api/mcp.h"
 #include "api/result.h"
+#include "api/rounds.h"
 #include "runtime/base.h"
 #include "runtime/json.h"
 #include "runtime/template.h"
@@ -60,6 +61,9 @@ static enum hf_code add_arguments(const struct prompt *prompt, struct slice argu
 				  struct buf *out, struct hf_err *err)
 {
 	struct slice declared, argument;
+	if (arguments.len > PROMPT_ARGUMENTS_BYTES_MAX)
+		return hf_fail(err, HF_LIMIT, "params.arguments has over %zu bytes",
+			       PROMPT_ARGUMENTS_BYTES_MAX);
 	buf_add_byte(out, '{');
 	if (json_member(prompt->item.published, "arguments", &declared)) {
 		for (size_t at = 0; json_array_next(declared, &at, &argument);) {
@@ -77,9 +81,6 @@ enum hf_code prompt_result(const struct prompt *prompt, struct slice arguments, 
 {
 	char effect_id[EFFECT_ID_MINTED_LEN + 1];
 	hf_cleanup(buf) struct buf args = {}, minted = {}, messages = {};
-	if (arguments.len > PROMPT_ARGUMENTS_BYTES_MAX)
-		return hf_fail(err, HF_LIMIT, "params.arguments has over %zu bytes",
-			       PROMPT_ARGUMENTS_BYTES_MAX);
 	hf_try(add_arguments(prompt, arguments, &args, err));
 	buf_add_format(&minted, "{\"effect_id\":\"%s\"}", effect_id_mint(effect_id));
 	const struct template_scope scope = {
@@ -107,15 +108,46 @@ enum hf_code prompt_result(const struct prompt *prompt, struct slice arguments, 
 	return HF_OK;
 }
 
+static void refuse(struct request *request, const struct hf_err *err)
+{
+	request_refuse_params(request, arena_strdup(request->call->arena, err->text),
+			      (struct slice){});
+}
+
+/* False: the request was ended. */
+static bool ask_first(struct request *request, const struct prompt *prompt, struct slice arguments,
+		      struct slice *inputs)
+{
+	struct hf_err err = {};
+	struct rounds_answers answers;
+	hf_cleanup(buf) struct buf args = {};
+	if (add_arguments(prompt, arguments, &args, &err) != HF_OK) {
+		refuse(request, &err);
+		return false;
+	}
+	const struct rounds rounds = {
+		.ask = prompt->ask,
+		.go_on = prompt->ask_go_on,
+		.name = prompt->item.key,
+		.arguments = buf_slice(&args),
+	};
+	if (!rounds_climb(request, &rounds, &answers))
+		return false;
+	*inputs = answers.inputs;
+	return true;
+}
+
 static void get_prompt(struct request *request, const struct prompt *prompt, struct slice arguments)
 {
 	struct hf_err err = {};
+	struct slice inputs = {};
 	hf_cleanup(buf) struct buf result = {};
-	if (prompt_result(prompt, arguments, (struct slice){}, &result, &err) == HF_OK)
+	if (prompt->ask.len && !ask_first(request, prompt, arguments, &inputs))
+		return;
+	if (prompt_result(prompt, arguments, inputs, &result, &err) == HF_OK)
 		request_reply(request, buf_slice(&result));
 	else
-		request_refuse_params(request, arena_strdup(request->call->arena, err.text),
-				      (struct slice){});
+		refuse(request, &err);
 }
 
 void mcp_prompts_get(struct request *request)

@@ -4,7 +4,10 @@
  * task, the same for each repeat; to any other plain.c gives the result.
  *
  *   named ─► tool known ─► effect ID read ─► arguments checked ─► owner known* ─► accepted*
- *              └─ look again* ─┘                                * waits for the store */
+ *              └─ look again* ─┘                                    └─ known effect?* ─► asked
+ *                                                                 * waits for the store
+ *
+ * A tool that asks first (rounds.h) asks nobody whose effect is known: a repeat is a repeat. */
 #include "api/tools.h"
 
 #include "api/answer.h"
@@ -17,7 +20,9 @@
 #include "api/mcp.h"
 #include "api/param_headers.h"
 #include "api/plain.h"
+#include "api/plain_tool.h"
 #include "api/result.h"
+#include "api/rounds.h"
 #include "runtime/base.h"
 #include "runtime/config.h"
 #include "runtime/json.h"
@@ -209,6 +214,67 @@ static void accept(struct request *request)
 	store_accept(request->api->store, &accepting->call, on_accepted, request);
 }
 
+/* --- tools/call: what is asked first ---------------------------------------------------------- */
+
+/* A call without effect ID takes its own from its rounds, so that their last, sent twice, is one
+ * task. */
+static void ask_first(struct request *request)
+{
+	struct accepting *accepting = request->detail;
+	struct rounds_answers answers;
+	const struct rounds rounds = {
+		.ask = accepting->ask,
+		.go_on = accepting->ask_go_on,
+		.name = accepting->call.tool_name,
+		.arguments = accepting->call.arguments,
+		.effect_id = accepting->minted ? (struct slice){} : accepting->effect_id.text,
+	};
+	if (!rounds_climb(request, &rounds, &answers))
+		return;
+	accepting->call.inputs = answers.inputs;
+	if (accepting->minted) {
+		char text[UUID_TEXT_LEN + 1];
+		accepting->effect_id.text =
+		    slice_of(arena_strdup(request->call->arena, uuid_format(&answers.nonce, text)));
+		accepting->call.effect_id = accepting->effect_id.text;
+	}
+	accept(request);
+}
+
+static void on_kept(void *ctx, enum hf_code code, const struct task_view *,
+		    const struct hf_err *err)
+{
+	struct request *request = ctx;
+	if (code == HF_OK)
+		accept(request);
+	else if (code == HF_MISSING) /* a tombstone, perhaps an old one: it may be accepted anew */
+		ask_first(request);
+	else
+		request_unavailable(request, code, err, "no");
+}
+
+static void on_known(void *ctx, enum hf_code code, const struct task_id *id,
+		     const struct hf_err *err)
+{
+	struct request *request = ctx;
+	if (code == HF_OK)
+		store_poll(request->api->store, request->principal->owner, id, on_kept, request);
+	else if (code == HF_MISSING)
+		ask_first(request);
+	else
+		request_unavailable(request, code, err, "no");
+}
+
+static void ask_unless_known(struct request *request)
+{
+	struct accepting *accepting = request->detail;
+	if (accepting->minted || rounds_began(request))
+		ask_first(request);
+	else
+		store_find(request->api->store, request->principal->owner,
+			   accepting->call.tool_name, accepting->effect_id.text, on_known, request);
+}
+
 /* --- tools/call: checks ----------------------------------------------------------------------- */
 
 static void refuse_nul(struct request *request)
@@ -281,6 +347,10 @@ static bool choose_effect_id(struct request *request, const struct tool *tool,
 static void prepare(struct request *request, const struct catalog_entry *entry,
 		    struct slice arguments)
 {
+	if (entry->tool->effect_id == EFFECT_ID_NONE) {
+		plain_tool_call(request, entry->tool, arguments);
+		return;
+	}
 	struct arena *arena = request->call->arena;
 	const struct tool *tool = entry->tool;
 	struct accepting *accepting = arena_alloc(arena, sizeof *accepting);
@@ -297,6 +367,7 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 	accepting->poll_interval_ms = tool->poll_interval_ms;
 	accepting->answer_window_ms = tool->answer_window_ms;
 	accepting->on_disconnect = tool->on_disconnect;
+	accepting->minted = fresh;
 	accepting->intent_window_ms = fresh ? tool->intent_window_ms : 0;
 	accepting->call = (struct accept_call){
 		.tool = tool->id,
@@ -312,14 +383,18 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 	json_canonical(arguments, "effect_id", &canonical);
 	fingerprint(buf_slice(&canonical), accepting->call.fingerprint);
 
+	accepting->ask = slice_of(arena_copy(arena, tool->ask));
+	accepting->ask_go_on = tool->ask_go_on;
 	accepting->trace_id = call_trace_id(accepting->call.trace, arena);
 	request->detail = accepting;
-	request_with_owner(request, accept);
+	request_with_owner(request, tool->ask.len ? ask_unless_known : accept);
 }
 
 static void call_tool(struct request *request, const struct catalog_entry *entry,
 		      struct slice arguments)
 {
+	if (!rounds_requires(request, entry->tool->requires))
+		return;
 	const char *fault = param_headers_fault(entry->param_headers, request->call, arguments,
 						request->call->arena);
 	if (fault) {

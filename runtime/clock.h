@@ -6,5 +6,6 @@
 
 /* CLOCK_BOOTTIME in ms: goes on while the machine sleeps, so a local lease does too. */
 int64_t clock_boot_ms(void);
-/* Wall time in ms since 1970, for log lines only. */
+/* Wall time in ms since 1970, for log lines and for what a client carries between two of its
+ * requests; never for what is stored. */
 int64_t clock_wall_ms(void);

@@ -226,6 +226,24 @@ static const struct secret *keyring_find(const struct keyring *keyring, int vers
 	return nullptr;
 }
 
+enum hf_code keyring_sign(const struct keyring *keyring, int version, const char *purpose,
+			  const struct slice *parts, size_t parts_count,
+			  unsigned char out[static 32], struct hf_err *err)
+{
+	hf_assert(keyring);
+	const struct secret *secret = keyring_find(keyring, version);
+	if (!secret)
+		return hf_fail(err, HF_MISSING, "the keys file has no version %d", version);
+	unsigned char purpose_secret[SECRET_BYTES];
+	hmac(secret->bytes, slice_of(purpose), purpose_secret);
+	hf_cleanup(buf) struct buf bytes = {};
+	for (size_t i = 0; i < parts_count; i++)
+		add_part(&bytes, parts[i]);
+	hmac(purpose_secret, buf_slice(&bytes), out);
+	OPENSSL_cleanse(purpose_secret, sizeof purpose_secret);
+	return HF_OK;
+}
+
 /* 5 bits a character, most significant first; the last has 4 zero bits of padding. */
 static void base32_format(const unsigned char bytes[static 32], char *text)
 {

@@ -31,6 +31,12 @@ enum hf_code keyring_load(const char *path, struct keyring **out, struct hf_err 
 struct keyring *keyring_free(struct keyring *keyring); /* takes nullptr; returns nullptr */
 int keyring_current(const struct keyring *keyring);
 
+/* HMAC-SHA-256 over the parts, each with its length in front, under HMAC-SHA-256(version's secret,
+ * purpose): what this deployment gives out and has to know again. HF_MISSING as below. */
+enum hf_code keyring_sign(const struct keyring *keyring, int version, const char *purpose,
+			  const struct slice *parts, size_t parts_count,
+			  unsigned char out[static 32], struct hf_err *err);
+
 /* Who asks and where; all of it goes into the derived key, all of it is stored with the task. */
 struct key_place {
 	int key_version;

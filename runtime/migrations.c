@@ -35,6 +35,9 @@ EMBED(sql_0006_intent_window){
 EMBED(sql_0007_operate){
 #embed "sql/migrations/0007_operate.sql" suffix(, 0)
 };
+EMBED(sql_0008_plain_tool){
+#embed "sql/migrations/0008_plain_tool.sql" suffix(, 0)
+};
 EMBED(sql_0009_claim_call){
 #embed "sql/migrations/0009_claim_call.sql" suffix(, 0)
 };
@@ -82,6 +85,7 @@ static const struct {
 	{ 5, "0005_pack", sql_0005_pack, "0.1.0" },
 	{ 6, "0006_intent_window", sql_0006_intent_window, "0.1.0" },
 	{ 7, "0007_operate", sql_0007_operate, "0.1.0" },
+	{ 8, "0008_plain_tool", sql_0008_plain_tool, "0.1.0" },
 	{ 9, "0009_claim_call", sql_0009_claim_call, "0.1.0" },
 };
 

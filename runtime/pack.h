@@ -25,7 +25,7 @@ struct pack {
 	char *name;
 	bool has_tool; /* and its name is the tool's */
 	char version[65];
-	/* {"prompts": [{"name", "published", "complete", "messages"}],
+	/* {"prompts": [{"name", "published", "complete", "messages", "ask", "askGoOn"}],
 	 *  "resources": [{"uri", "published", "contents"}],
 	 *  "templates": [{"uriTemplate", "published", "complete", "mimeType", "text" or "json"}]}:
 	 * `published` is what a list tells, `complete` {"argument": ["value", …]}, `messages`,

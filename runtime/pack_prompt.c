@@ -1,7 +1,8 @@
 /* pack_prompt.c - one prompts/NAME.json: {"title", "description", "arguments": [{"name", "title",
- * "description", "required", "complete": ["value", …]}], "messages": [{"role", "content"}]}.
- * Strings of messages are templates: {/args/NAME}, and {/minted/effect_id}, a new effect ID in each
- * answer. Where MCP wants base64, "file" may name a file instead. */
+ * "description", "required", "complete": ["value", …]}], "messages": [{"role", "content"}], "ask",
+ * "ask_otherwise"}. Strings of messages are templates: {/args/NAME}, {/input/KEY/…} of what is
+ * asked first (tool_plain.c), and {/minted/effect_id}, a new effect ID in each answer. Where MCP
+ * wants base64, "file" may name a file instead. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,20 +97,33 @@ struct references {
 	struct slice arguments;
 };
 
+/* /input/KEY or /input/KEY/…, of a key that is asked for. */
+static bool is_asked(const struct tool_parse *parse, struct slice pointer)
+{
+	static constexpr char INPUT[] = "/input/";
+	size_t start = sizeof INPUT - 1, len = 0;
+	if (pointer.len <= start || memcmp(pointer.data, INPUT, start) != 0)
+		return false;
+	while (start + len < pointer.len && pointer.data[start + len] != '/')
+		len++;
+	return ask_find(parse->ask, parse->asking, (struct slice){ pointer.data + start, len });
+}
+
 static enum hf_code on_reference(void *ctx, struct slice pointer, struct hf_err *)
 {
 	static constexpr char ARGS[] = "/args/";
 	const struct references *references = ctx;
 	size_t len = sizeof ARGS - 1;
 	hf_try(pack_reference_count(references->reader));
-	if (slice_is(pointer, "/minted/effect_id"))
+	if (slice_is(pointer, "/minted/effect_id") || is_asked(&references->reader->parse, pointer))
 		return HF_OK;
 	if (pointer.len > len && memcmp(pointer.data, ARGS, len) == 0 &&
 	    argument_named(references->arguments,
 			   (struct slice){ pointer.data + len, pointer.len - len }))
 		return HF_OK;
 	return tool_bad(&references->reader->parse,
-			"{%.*s}: a prompt knows /args/NAME of its arguments and /minted/effect_id",
+			"{%.*s}: a prompt knows /args/NAME of its arguments, /input/KEY of what it "
+			"asks, and /minted/effect_id",
 			pointer.len < 80 ? (int)pointer.len : 80, pointer.data);
 }
 
@@ -342,15 +356,43 @@ static enum hf_code messages_read(struct pack_reader *reader, struct slice argum
 
 /* --- The prompt ------------------------------------------------------------------------------- */
 
+/* Its questions name arguments as those of a tool do, whose schema has them as properties. */
+static enum hf_code questions_read(struct pack_reader *reader, struct slice arguments,
+				   struct slice ask, struct slice otherwise, bool *go_on)
+{
+	struct slice argument, name;
+	struct tool_parse *parse = &reader->parse;
+	hf_cleanup(buf) struct buf schema = {};
+	buf_add_text(&schema, "{\"properties\":{");
+	for (size_t at = 0; json_array_next(arguments, &at, &argument);) {
+		bool named = json_member(argument, "name", &name);
+		hf_assert(named);
+		buf_add_format(&schema, "%s%.*s:{}", schema.data[schema.len - 1] == '{' ? "" : ",",
+			       (int)name.len, name.data);
+	}
+	buf_add_text(&schema, "}}");
+	struct tool asker = { .input_schema = buf_slice(&schema) };
+	parse->tool = &asker;
+	parse->before = true;
+	parse->ask = (struct slice){};
+	parse->asking = 0;
+	enum hf_code code = ask_read(parse, ask, otherwise, go_on);
+	parse->tool = nullptr;
+	return code;
+}
+
 enum hf_code pack_prompt_read(struct pack_reader *reader, const char *name, struct slice doc)
 {
-	enum { TITLE, DESCRIPTION, ARGUMENTS, MESSAGES, COUNT };
+	enum { TITLE, DESCRIPTION, ARGUMENTS, MESSAGES, ASK, ASK_OTHERWISE, COUNT };
 	static const struct member members[COUNT] = {
 		[TITLE] = { "title", MEMBER_STRING, false, 1, 200 },
 		[DESCRIPTION] = { "description", MEMBER_STRING, false, 1, 4'096 },
 		[ARGUMENTS] = { "arguments", MEMBER_ARRAY, false, 0, ARGUMENTS_MAX },
 		[MESSAGES] = { "messages", MEMBER_ARRAY, true, 1, MESSAGES_MAX },
+		[ASK] = { "ask", MEMBER_ARRAY, false, 0, 0 },
+		[ASK_OTHERWISE] = { "ask_otherwise", MEMBER_STRING, false, 0, 0 },
 	};
+	bool go_on = false;
 	struct slice values[COUNT];
 	hf_try(members_read(&reader->parse, doc, members, COUNT, values));
 	hf_cleanup(buf) struct buf arguments = {}, complete = {}, messages = {};
@@ -358,6 +400,8 @@ enum hf_code pack_prompt_read(struct pack_reader *reader, const char *name, stru
 	size_t mark = path_down_text(&reader->parse, "arguments");
 	hf_try(arguments_read(reader, values[ARGUMENTS], &arguments, &complete));
 	path_up(&reader->parse, mark);
+	hf_try(questions_read(reader, buf_slice(&arguments), values[ASK], values[ASK_OTHERWISE],
+			      &go_on));
 	mark = path_down_text(&reader->parse, "messages");
 	hf_try(messages_read(reader, buf_slice(&arguments), values[MESSAGES], &messages));
 	path_up(&reader->parse, mark);
@@ -372,6 +416,9 @@ enum hf_code pack_prompt_read(struct pack_reader *reader, const char *name, stru
 	buf_add_byte(out, '}');
 	pack_member_add(out, "complete", buf_slice(&complete));
 	pack_member_add(out, "messages", buf_slice(&messages));
+	pack_member_add(out, "ask", values[ASK]);
+	if (go_on)
+		pack_member_add(out, "askGoOn", slice_of("true"));
 	buf_add_byte(out, '}');
 	return HF_OK;
 }

@@ -20,9 +20,13 @@ constexpr size_t SCHEMA_VALUES_MAX = 10'000; /* of one enum */
 constexpr size_t SCHEMA_BYTES_MAX = 1 << 20;
 constexpr size_t POINTER_TEXT_MAX = 100;
 
+constexpr size_t SCHEMA_LIST_MAX = 100; /* of one allOf, anyOf or oneOf; and of one $defs */
+
 struct parser {
 	struct hf_err *err;
-	size_t nodes;
+	struct schema_node **nodes; /* all of them, to find where a $ref leads */
+	size_t count;
+	unsigned aside; /* within how many of the lists, conditions and definitions */
 };
 
 /* Where a keyword stands: its node, the node's depth, its path. */
@@ -271,6 +275,135 @@ static enum hf_code parse_text(struct parser *parser, struct keyword *keyword, s
 	return want(parser, keyword, value, JSON_STRING);
 }
 
+/* --- Schemas beside the schema ---------------------------------------------------------------- */
+
+static enum hf_code parse_aside(struct parser *parser, const struct keyword *keyword,
+				struct slice text, const struct schema_path *path,
+				struct schema_node **out)
+{
+	parser->aside++;
+	enum hf_code code = parse_node(parser, text, path, keyword->depth + 1, out);
+	parser->aside--;
+	return code;
+}
+
+static struct schema_node **nodes_add(struct schema_nodes *list)
+{
+	list->nodes = hf_realloc(list->nodes, (list->count + 1) * sizeof *list->nodes);
+	list->nodes[list->count] = nullptr;
+	return &list->nodes[list->count++];
+}
+
+static enum hf_code parse_list(struct parser *parser, struct keyword *keyword, struct slice value)
+{
+	static const char *const names[] = { "allOf", "anyOf", "oneOf" };
+	hf_try(want(parser, keyword, value, JSON_ARRAY));
+	size_t which = 0, at = 0;
+	while (which < countof(names) && !json_string_is(keyword->path.name, names[which]))
+		which++;
+	hf_assert(which < countof(names));
+	struct schema_nodes *list = &keyword->node->lists[which];
+	for (struct slice text; json_array_next(value, &at, &text);) {
+		if (list->count == SCHEMA_LIST_MAX)
+			return refuse(parser, keyword, "more than %zu schemas", SCHEMA_LIST_MAX);
+		hf_try(parse_aside(parser, keyword, text, &keyword->path, nodes_add(list)));
+	}
+	return list->count ? HF_OK : refuse(parser, keyword, "has no schema");
+}
+
+static enum hf_code parse_not(struct parser *parser, struct keyword *keyword, struct slice value)
+{
+	return parse_aside(parser, keyword, value, &keyword->path,
+			   nodes_add(&keyword->node->lists[LIST_NOT]));
+}
+
+static enum hf_code parse_condition(struct parser *parser, struct keyword *keyword,
+				    struct slice value)
+{
+	struct schema_node **out =
+	    json_string_is(keyword->path.name, "if")     ? &keyword->node->condition
+	    : json_string_is(keyword->path.name, "then") ? &keyword->node->then
+							 : &keyword->node->otherwise;
+	return parse_aside(parser, keyword, value, &keyword->path, out);
+}
+
+static enum hf_code parse_definitions(struct parser *parser, struct keyword *keyword,
+				      struct slice value)
+{
+	hf_try(want(parser, keyword, value, JSON_OBJECT));
+	size_t at = 0;
+	for (struct slice name, text; json_object_next(value, &at, &name, &text);) {
+		struct schema_path path = { .up = &keyword->path, .name = name };
+		if (keyword->node->definitions.count == SCHEMA_LIST_MAX)
+			return refuse(parser, keyword, "more than %zu schemas", SCHEMA_LIST_MAX);
+		hf_try(parse_aside(parser, keyword, text, &path,
+				   nodes_add(&keyword->node->definitions)));
+	}
+	return HF_OK;
+}
+
+static enum hf_code parse_anchor(struct parser *parser, struct keyword *keyword, struct slice value)
+{
+	hf_try(want(parser, keyword, value, JSON_STRING));
+	keyword->node->anchor = value;
+	return HF_OK;
+}
+
+static enum hf_code parse_ref(struct parser *parser, struct keyword *keyword, struct slice value)
+{
+	hf_try(want(parser, keyword, value, JSON_STRING));
+	if (value.len < 3 || value.data[1] != '#')
+		return refuse(parser, keyword,
+			      "only within the schema, as in \"#/$defs/NAME\" or \"#ANCHOR\"");
+	keyword->node->ref = value;
+	return HF_OK;
+}
+
+/* A mark for clients counts only where a chain of `properties` leads to it (A4.2). */
+static enum hf_code parse_mark(struct parser *parser, struct keyword *keyword, struct slice value)
+{
+	if (parser->aside)
+		return refuse(parser, keyword, "stands only where properties alone lead to it");
+	return want(parser, keyword, value, JSON_STRING);
+}
+
+static struct schema_node *find_referred(const struct parser *parser, struct slice schema,
+					 struct slice reference)
+{
+	struct slice at;
+	bool pointer = reference.len == 0 || reference.data[0] == '/';
+	if (pointer && !json_pointer(schema, reference, &at))
+		return nullptr;
+	for (size_t i = 0; i < parser->count; i++) {
+		struct schema_node *node = parser->nodes[i];
+		hf_cleanup(buf) struct buf scratch = {};
+		if (pointer ? node->text.data == at.data
+			    : node->anchor.data &&
+				  slice_equal(json_string_view(node->anchor, &scratch), reference))
+			return node;
+	}
+	return nullptr;
+}
+
+static enum hf_code resolve(struct parser *parser, struct slice schema)
+{
+	for (size_t i = 0; i < parser->count; i++) {
+		struct schema_node *node = parser->nodes[i];
+		if (!node->ref.data)
+			continue;
+		hf_cleanup(buf) struct buf scratch = {};
+		struct slice text = json_string_view(node->ref, &scratch);
+		node->referred =
+		    find_referred(parser, schema, (struct slice){ text.data + 1, text.len - 1 });
+		if (!node->referred)
+			return hf_fail(parser->err, HF_INVALID, "$ref %.*s leads to no schema",
+				       text.len < 100 ? (int)text.len : 100, text.data);
+	}
+	return HF_OK;
+}
+
+/* --- Keywords --------------------------------------------------------------------------------- */
+
 static enum hf_code parse_examples(struct parser *parser, struct keyword *keyword,
 				   struct slice value)
 {
@@ -311,7 +444,17 @@ static const struct {
 	{ "title", parse_text },
 	{ "description", parse_text },
 	{ "$comment", parse_text },
-	{ "x-mcp-header", parse_text },
+	{ "x-mcp-header", parse_mark },
+	{ "allOf", parse_list },
+	{ "anyOf", parse_list },
+	{ "oneOf", parse_list },
+	{ "not", parse_not },
+	{ "if", parse_condition },
+	{ "then", parse_condition },
+	{ "else", parse_condition },
+	{ "$defs", parse_definitions },
+	{ "$anchor", parse_anchor },
+	{ "$ref", parse_ref },
 	{ "default", parse_any },
 	{ "examples", parse_examples },
 	{ "$schema", parse_dialect },
@@ -363,13 +506,15 @@ static enum hf_code parse_node(struct parser *parser, struct slice text,
 	if (depth > SCHEMA_DEPTH_MAX)
 		return schema_fail(parser->err, HF_INVALID, path, "schemas nested deeper than %u",
 				   SCHEMA_DEPTH_MAX);
-	if (++parser->nodes > SCHEMA_NODES_MAX)
+	if (parser->count == SCHEMA_NODES_MAX)
 		return schema_fail(parser->err, HF_INVALID, path, "more than %zu schemas in one",
 				   SCHEMA_NODES_MAX);
 	struct schema_node *node = hf_alloc(sizeof *node);
+	node->text = text;
 	node->length_min = node->length_max = -1;
 	node->refuses = type == JSON_FALSE;
 	*out = node;
+	parser->nodes[parser->count++] = node;
 	return type == JSON_OBJECT ? parse_keywords(parser, text, path, depth, node) : HF_OK;
 }
 
@@ -378,6 +523,15 @@ static void values_deinit(struct schema_values *values)
 	for (size_t i = 0; i < values->count; i++)
 		buf_deinit(&values->forms[i]);
 	free(values->forms);
+}
+
+static void node_free(struct schema_node *node);
+
+static void nodes_free(struct schema_nodes *list)
+{
+	for (size_t i = 0; i < list->count; i++)
+		node_free(list->nodes[i]);
+	free(list->nodes);
 }
 
 static void node_free(struct schema_node *node)
@@ -390,6 +544,12 @@ static void node_free(struct schema_node *node)
 	}
 	free(node->properties);
 	node_free(node->additional);
+	node_free(node->condition);
+	node_free(node->then);
+	node_free(node->otherwise);
+	for (size_t i = 0; i < SCHEMA_LISTS; i++)
+		nodes_free(&node->lists[i]);
+	nodes_free(&node->definitions);
 	values_deinit(&node->one_of);
 	values_deinit(&node->constant);
 	schema_pattern_free(node->pattern);
@@ -409,8 +569,12 @@ enum hf_code schema_new(struct slice text, struct schema **out, struct hf_err *e
 	struct parser parser = { .err = err };
 	struct schema *schema = hf_alloc(sizeof *schema);
 	schema->text = hf_strndup(trimmed.data, trimmed.len);
-	enum hf_code code = parse_node(&parser, (struct slice){ schema->text, trimmed.len }, &root,
-				       0, &schema->root);
+	struct slice whole = { schema->text, trimmed.len };
+	parser.nodes = hf_alloc(SCHEMA_NODES_MAX * sizeof *parser.nodes);
+	enum hf_code code = parse_node(&parser, whole, &root, 0, &schema->root);
+	if (code == HF_OK)
+		code = resolve(&parser, whole);
+	free(parser.nodes);
 	if (code == HF_OK)
 		*out = schema;
 	else

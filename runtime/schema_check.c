@@ -10,12 +10,17 @@
 #include "runtime/json_inner.h"
 #include "runtime/schema_inner.h"
 
-constexpr int SPELT_BYTES_MAX = 120; /* of the schema's own text, in an error */
+/* Schemas looked at in one check: so many, and so many for each byte of the value. */
+constexpr size_t SCHEMA_STEPS_MAX = 100'000, SCHEMA_STEPS_PER_BYTE = 8;
+constexpr unsigned SCHEMA_NESTED_MAX = 200; /* one within the other, by $ref too */
+constexpr int SPELT_BYTES_MAX = 120;        /* of the schema's own text, in an error */
 
 struct check {
 	struct hf_err *err;
 	struct schema_matcher matcher;
 	struct buf scratch;
+	size_t steps_left;
+	unsigned nested;
 };
 
 #define wrong(check, path, ...) schema_fail((check)->err, HF_INVALID, (path), __VA_ARGS__)
@@ -259,11 +264,71 @@ static enum hf_code check_object(struct check *check, const struct schema_node *
 	return code;
 }
 
-static enum hf_code check_node(struct check *check, const struct schema_node *node,
-			       const struct schema_path *path, struct slice value)
+/* Whether it fits, without a word of what is wrong. HF_INVALID: it does not. */
+static enum hf_code fits(struct check *check, const struct schema_node *node,
+			 const struct schema_path *path, struct slice value)
 {
-	if (node->refuses)
-		return wrong(check, path, "is not allowed");
+	struct hf_err *err = check->err;
+	struct hf_err quiet = {};
+	check->err = &quiet;
+	enum hf_code code = check_node(check, node, path, value);
+	check->err = err;
+	if (code != HF_OK && code != HF_INVALID && err)
+		*err = quiet;
+	return code;
+}
+
+/* How many of the list fit; for anyOf one is enough. */
+static enum hf_code count_fits(struct check *check, const struct schema_nodes *list, bool enough,
+			       const struct schema_path *path, struct slice value, size_t *count)
+{
+	*count = 0;
+	for (size_t i = 0; i < list->count && !(enough && *count); i++) {
+		enum hf_code code = fits(check, list->nodes[i], path, value);
+		if (code != HF_OK && code != HF_INVALID)
+			return code;
+		*count += code == HF_OK;
+	}
+	return HF_OK;
+}
+
+static enum hf_code check_lists(struct check *check, const struct schema_node *node,
+				const struct schema_path *path, struct slice value)
+{
+	const struct schema_nodes *lists = node->lists;
+	size_t count;
+	for (size_t i = 0; i < lists[LIST_ALL].count; i++)
+		hf_try(check_node(check, lists[LIST_ALL].nodes[i], path, value));
+	/* A list of one says more by its own fault. */
+	if (lists[LIST_ANY].count == 1)
+		hf_try(check_node(check, lists[LIST_ANY].nodes[0], path, value));
+	hf_try(count_fits(check, &lists[LIST_ANY], true, path, value, &count));
+	if (lists[LIST_ANY].count && count == 0)
+		return wrong(check, path, "fits none of the %zu schemas of anyOf",
+			     lists[LIST_ANY].count);
+	hf_try(count_fits(check, &lists[LIST_ONE], false, path, value, &count));
+	if (lists[LIST_ONE].count && count != 1)
+		return wrong(check, path, "must fit one of the %zu schemas of oneOf, fits %zu",
+			     lists[LIST_ONE].count, count);
+	hf_try(count_fits(check, &lists[LIST_NOT], true, path, value, &count));
+	return count ? wrong(check, path, "fits what is not allowed") : HF_OK;
+}
+
+static enum hf_code check_condition(struct check *check, const struct schema_node *node,
+				    const struct schema_path *path, struct slice value)
+{
+	if (!node->condition)
+		return HF_OK;
+	enum hf_code code = fits(check, node->condition, path, value);
+	if (code != HF_OK && code != HF_INVALID)
+		return code;
+	const struct schema_node *next = code == HF_OK ? node->then : node->otherwise;
+	return next ? check_node(check, next, path, value) : HF_OK;
+}
+
+static enum hf_code check_own(struct check *check, const struct schema_node *node,
+			      const struct schema_path *path, struct slice value)
+{
 	hf_try(check_type(check, node, path, value));
 	hf_try(check_values(check, node, path, value));
 	switch (json_type_of(value)) {
@@ -278,12 +343,33 @@ static enum hf_code check_node(struct check *check, const struct schema_node *no
 	}
 }
 
+static enum hf_code check_node(struct check *check, const struct schema_node *node,
+			       const struct schema_path *path, struct slice value)
+{
+	if (node->refuses)
+		return wrong(check, path, "is not allowed");
+	if (check->nested == SCHEMA_NESTED_MAX || check->steps_left == 0)
+		return schema_fail(check->err, HF_LIMIT, path, "takes too long to check");
+	check->steps_left--;
+	check->nested++;
+	enum hf_code code = check_own(check, node, path, value);
+	if (code == HF_OK && node->referred)
+		code = check_node(check, node->referred, path, value);
+	if (code == HF_OK)
+		code = check_lists(check, node, path, value);
+	if (code == HF_OK)
+		code = check_condition(check, node, path, value);
+	check->nested--;
+	return code;
+}
+
 enum hf_code schema_check(const struct schema *schema, struct slice value, struct hf_err *err)
 {
 	hf_assert(schema);
 	struct slice trimmed = json_trim(value);
 	struct schema_path root = {};
 	struct check check = { .err = err,
+			       .steps_left = SCHEMA_STEPS_MAX + SCHEMA_STEPS_PER_BYTE * trimmed.len,
 			       .matcher = { .steps = PATTERN_STEPS_MAX + trimmed.len } };
 	enum hf_code code = check_node(&check, schema->root, &root, trimmed);
 	schema_matcher_deinit(&check.matcher);

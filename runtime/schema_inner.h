@@ -46,9 +46,22 @@ struct schema_property {
 	bool required;
 };
 
+/* allOf, anyOf, oneOf, and `not` as a list of one. */
+enum schema_list { LIST_ALL, LIST_ANY, LIST_ONE, LIST_NOT, SCHEMA_LISTS };
+
+struct schema_nodes {
+	struct schema_node **nodes;
+	size_t count;
+};
+
 struct schema_node {
-	bool refuses;   /* the schema `false` */
-	unsigned types; /* a bit for each schema_type; 0: any */
+	struct slice text;            /* in the text of the schema: by its place it is found */
+	struct slice ref, anchor;     /* raw strings; no data: absent */
+	struct schema_node *referred; /* where `ref` leads; not owned */
+	struct schema_nodes lists[SCHEMA_LISTS], definitions;
+	struct schema_node *condition, *then, *otherwise; /* if, then, else; nullable */
+	bool refuses;                                     /* the schema `false` */
+	unsigned types;                                   /* a bit for each schema_type; 0: any */
 	struct schema_values one_of, constant;
 	struct slice bounds[SCHEMA_BOUNDS]; /* numbers; no data: absent */
 	int64_t length_min, length_max;     /* in code points; -1: absent */

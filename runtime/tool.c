@@ -51,6 +51,11 @@ enum {
 	PHASES,
 	RESULT,
 	DATA,
+	REQUIRES,
+	ASK,
+	ASK_OTHERWISE,
+	ANSWER,
+	PROGRESS,
 	TOP_COUNT,
 };
 static const struct member top_members[TOP_COUNT] = {
@@ -75,9 +80,14 @@ static const struct member top_members[TOP_COUNT] = {
 	[CRASHES] = { "crash_limit", MEMBER_INTEGER, false, 1, CRASH_LIMIT_MAX },
 	[ON_DISCONNECT] = { "on_disconnect", MEMBER_STRING, false, 0, 0 },
 	[LIMITS] = { "limits", MEMBER_OBJECT, false, 0, 0 },
-	[PHASES] = { "phases", MEMBER_ARRAY, true, 1, TOOL_PHASES_MAX },
-	[RESULT] = { "result", MEMBER_OBJECT, true, 0, 0 },
+	[PHASES] = { "phases", MEMBER_ARRAY, false, 1, TOOL_PHASES_MAX },
+	[RESULT] = { "result", MEMBER_OBJECT, false, 0, 0 },
 	[DATA] = { "data", MEMBER_ARRAY, false, 0, DATA_FILES_MAX },
+	[REQUIRES] = { "requires", MEMBER_OBJECT, false, 0, 0 },
+	[ASK] = { "ask", MEMBER_ARRAY, false, 0, 0 },
+	[ASK_OTHERWISE] = { "ask_otherwise", MEMBER_STRING, false, 0, 0 },
+	[ANSWER] = { "answer", MEMBER_OBJECT, false, 0, 0 },
+	[PROGRESS] = { "progress", MEMBER_ARRAY, false, 0, 0 },
 };
 
 const char *effect_class_name(enum effect_class effect)
@@ -102,11 +112,11 @@ static enum hf_code effect_id_read(struct tool_parse *parse, struct slice value)
 	parse->tool->effect_id = EFFECT_ID_OPTIONAL;
 	if (json_string_is(value, "optional"))
 		return HF_OK;
-	path_down_text(parse, "effect_id");
+	parse->tool->effect_id = EFFECT_ID_NONE;
 	if (json_string_is(value, "none"))
-		return tool_bad(parse, "tools without effect ID can't run yet; "
-				       "declare \"required\" or \"optional\"");
-	return tool_bad(parse, "must be \"required\" or \"optional\"");
+		return HF_OK;
+	path_down_text(parse, "effect_id");
+	return tool_bad(parse, "must be \"required\", \"optional\" or \"none\"");
 }
 
 /* A key of _meta that a client sets: with a prefix, so that it means what its owner says, and none
@@ -295,6 +305,59 @@ static enum hf_code tombstone_check(struct tool_parse *parse)
 			tool->tombstone_ttl_ms, longest->key_ttl_ms, longest->name);
 }
 
+/* A tool is answered by the API itself, or has phases; members of the other kind would never count.
+ */
+static enum hf_code kind_check(struct tool_parse *parse, const struct slice *values)
+{
+	static const struct {
+		int member;
+		bool plain, needed;
+	} rules[] = {
+		{ PHASES, false, true },         { RESULT, false, true },
+		{ ANSWER, true, true },          { PROGRESS, true, false },
+		{ DATA, false, false },          { DEADLINE, false, false },
+		{ RESULT_TTL, false, false },    { TOMBSTONE_TTL, false, false },
+		{ POLL_INTERVAL, false, false }, { ANSWER_WINDOW, false, false },
+		{ PARK_TTL, false, false },      { CRASHES, false, false },
+		{ ON_DISCONNECT, false, false }, { LIMITS, false, false },
+		{ FALLBACK, false, false },      { INTENT_WINDOW, false, false },
+	};
+	bool plain = parse->tool->effect_id == EFFECT_ID_NONE;
+	for (size_t i = 0; i < countof(rules); i++) {
+		const char *name = top_members[rules[i].member].name;
+		bool there = values[rules[i].member].len > 0;
+		if (rules[i].plain == plain && rules[i].needed && !there)
+			return tool_bad(parse, "member \"%s\" is missing", name);
+		if (rules[i].plain == plain || !there)
+			continue;
+		path_down_text(parse, name);
+		return tool_bad(parse, "a tool %s effect ID has none", plain ? "without" : "with");
+	}
+	return HF_OK;
+}
+
+static enum hf_code plain_read(struct tool_parse *parse, const struct slice *values)
+{
+	parse->before = true;
+	hf_try(answer_read(parse, values[ANSWER]));
+	if (values[PROGRESS].len)
+		hf_try(progress_read(parse, values[PROGRESS]));
+	hf_try(name_check(parse));
+	return output_schema_check(parse);
+}
+
+static enum hf_code asked_first_read(struct tool_parse *parse, const struct slice *values)
+{
+	struct tool *tool = parse->tool;
+	if (values[REQUIRES].len)
+		hf_try(requires_read(parse, values[REQUIRES]));
+	parse->before = true;
+	hf_try(ask_read(parse, values[ASK], values[ASK_OTHERWISE], &tool->ask_go_on));
+	parse->before = false;
+	tool->ask = values[ASK];
+	return HF_OK;
+}
+
 static enum hf_code doc_read(struct tool_parse *parse, struct slice doc)
 {
 	struct tool *tool = parse->tool;
@@ -309,6 +372,7 @@ static enum hf_code doc_read(struct tool_parse *parse, struct slice doc)
 	tool->effect_id_fallback = member_text(values[FALLBACK]);
 	tool->intent_window_ms = member_integer(values[INTENT_WINDOW], 0);
 	hf_try(fallback_check(parse));
+	hf_try(kind_check(parse, values));
 	tool->input_schema = values[INPUT_SCHEMA];
 	tool->output_schema = values[OUTPUT_SCHEMA];
 	tool->annotations = values[ANNOTATIONS];
@@ -325,6 +389,9 @@ static enum hf_code doc_read(struct tool_parse *parse, struct slice doc)
 	hf_try(on_disconnect_read(parse, values[ON_DISCONNECT]));
 	if (values[LIMITS].len)
 		hf_try(limits_check(parse, values[LIMITS]));
+	hf_try(asked_first_read(parse, values));
+	if (tool->effect_id == EFFECT_ID_NONE)
+		return plain_read(parse, values);
 	hf_try(phases_read(parse, values[PHASES]));
 	if (values[DATA].len)
 		hf_try(data_read(parse, values[DATA]));
@@ -371,6 +438,7 @@ struct tool *tool_free(struct tool *tool)
 		free(tool->data[i].file);
 	}
 	free(tool->phases);
+	free(tool->progress);
 	free(tool->data);
 	schema_free(tool->input);
 	free(tool->name);

@@ -85,6 +85,12 @@ struct data_spec {
 	char *table, *file;
 };
 
+/* Told on the stream of a plain tool whose caller gave a progressToken. */
+struct progress_step {
+	int64_t progress, total; /* total 0: none */
+	int64_t after_ms;
+};
+
 struct tool {
 	int32_t id;       /* the store's number of this version; 0 before it is applied */
 	char version[65]; /* SHA-256 of the folder, hex; the caller fills it in, empty until then */
@@ -103,8 +109,22 @@ struct tool {
 	int64_t park_ttl_ms;      /* parked for longer, a task ends cancelled */
 	enum disconnect on_disconnect;
 	int crash_limit;
-	struct phase_spec *phases;
+	/* A ClientCapabilities-shaped object that each caller must declare, or empty. */
+	struct slice
+		requires;
+	/* What is asked before the call is accepted: an array of rounds, each key -> request
+	 * template; or empty. The answers are /input/KEY. */
+	struct slice ask;
+	bool
+	    ask_go_on; /* what can't be asked, or was declined, is null; else the call is refused */
+	struct phase_spec *phases; /* none where effect_id is none */
 	size_t phases_count;
+	/* effect_id none: the answer, of templates over /args and /input. `result_structured` too.
+	 */
+	struct slice answer_content; /* an array of content blocks */
+	bool answer_is_error;
+	struct progress_step *progress;
+	size_t progress_count;
 	struct slice result_text; /* JSON string with its quotes: a template for template_json */
 	struct slice result_structured; /* JSON template, or empty */
 	struct slice result_links;      /* JSON template of an array of URIs, or empty */

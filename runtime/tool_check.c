@@ -75,6 +75,17 @@ static enum hf_code state_check(struct references *refs, struct slice whole, str
 	return HF_OK;
 }
 
+static enum hf_code input_check(struct references *refs, struct slice whole, struct slice rest)
+{
+	hf_cleanup(buf) struct buf token = {};
+	if (!token_take(&rest, &token))
+		return tool_bad(refs->parse, "/input: name a key of \"ask\", as in /input/KEY");
+	if (ask_find(refs->parse->ask, refs->parse->asking, buf_slice(&token)))
+		return HF_OK;
+	return tool_bad(refs->parse, "%.*s: no round of \"ask\" before this asks for \"%s\"",
+			(int)whole.len, whole.data, token.data);
+}
+
 static enum hf_code task_check(struct references *refs, struct slice whole, struct slice rest)
 {
 	static const char *const members[] = { "", "/id", "/tool", "/effect_id", "/attempt" };
@@ -93,6 +104,11 @@ static enum hf_code on_reference(void *ctx, struct slice pointer, struct hf_err 
 	bool rooted = token_take(&rest, &root);
 	if (rooted && strcmp(root.data, "args") == 0)
 		return args_check(refs, pointer, rest);
+	if (rooted && strcmp(root.data, "input") == 0)
+		return input_check(refs, pointer, rest);
+	if (refs->parse->before)
+		return tool_bad(refs->parse, "\"%.*s\": here only /args and /input can be named",
+				pointer.len < 100 ? (int)pointer.len : 100, pointer.data);
 	if (rooted && strcmp(root.data, "state") == 0)
 		return state_check(refs, pointer, rest);
 	if (rooted && strcmp(root.data, "task") == 0)
@@ -111,7 +127,7 @@ static enum hf_code on_reference(void *ctx, struct slice pointer, struct hf_err 
 		return tool_bad(refs->parse, "/key: a phase has a key, the result has none");
 	}
 	return tool_bad(refs->parse,
-			"\"%.*s\" begins with none of /args, /state, /key, /task, /conf",
+			"\"%.*s\" begins with none of /args, /state, /input, /key, /task, /conf",
 			pointer.len < 100 ? (int)pointer.len : 100, pointer.data);
 }
 
@@ -307,10 +323,11 @@ enum hf_code input_schema_check(struct tool_parse *parse)
 			json_member(properties, "effect_id", &effect_id);
 	bool text =
 	    declared && json_member(effect_id, "type", &type) && json_string_is(type, "string");
-	if (!text)
+	bool needed = tool->effect_id == EFFECT_ID_REQUIRED;
+	if (!text && (needed || (declared && tool->effect_id == EFFECT_ID_OPTIONAL)))
 		return tool_bad(parse, "properties must declare \"effect_id\" with type string");
 	bool required = is_required(tool->input_schema, "effect_id");
-	if (tool->effect_id == EFFECT_ID_REQUIRED && !required)
+	if (needed && !required)
 		return tool_bad(parse, "\"required\" must name \"effect_id\"");
 	if (tool->effect_id == EFFECT_ID_OPTIONAL && required)
 		return tool_bad(parse, "\"required\" names \"effect_id\", which is optional");

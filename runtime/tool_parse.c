@@ -25,6 +25,16 @@ enum hf_code tool_bad(struct tool_parse *parse, const char *format, ...)
 		       parse->path.len ? parse->path.data : "", reason);
 }
 
+enum hf_code tool_bad_within(struct tool_parse *parse, const char *text)
+{
+	hf_assert(!parse->failed);
+	hf_cleanup(buf) struct buf inner = {};
+	buf_add_text(&inner, text);
+	parse->failed = true;
+	return hf_fail(parse->err, HF_INVALID, "%s#%s%s", parse->file ? parse->file : "tool.json",
+		       parse->path.len ? parse->path.data : "", inner.data);
+}
+
 size_t path_down(struct tool_parse *parse, struct slice name)
 {
 	size_t mark = parse->path.len;

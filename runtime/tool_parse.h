@@ -18,6 +18,9 @@ struct tool_parse {
 	struct tool *tool;              /* being made */
 	struct buf path;                /* JSON pointer of what is being read */
 	bool own_state;                 /* templates may name the state of their own phase */
+	bool before;                    /* acceptance: templates may name /args and /input alone */
+	struct slice ask;               /* rounds of questions, or empty */
+	size_t asking;                  /* the rounds whose answers templates may name */
 	bool failed;                    /* the error text is complete */
 	struct hf_err *err;
 };
@@ -41,6 +44,9 @@ struct member {
 /* HF_INVALID "<file>#<path>: <text>". */
 enum hf_code tool_bad(struct tool_parse *parse, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* The same with a text that begins with a pointer from here on: "/params/mode: …". */
+enum hf_code tool_bad_within(struct tool_parse *parse, const char *text);
 
 /* Steps into a member or element; what is given back goes to path_up on the way out. */
 size_t path_down(struct tool_parse *parse, struct slice name);
@@ -106,6 +112,16 @@ enum hf_code phase_class_check(struct tool_parse *parse, const struct phase_spec
 /* tool_input.c */
 enum hf_code input_read(struct tool_parse *parse, struct slice object, size_t number,
 			struct phase_spec *phase);
+
+/* tool_plain.c: what the API acts on. */
+enum hf_code requires_read(struct tool_parse *parse, struct slice object);
+/* Sets parse->ask, so that templates may name its answers. `ask`, `otherwise`: may be empty. */
+enum hf_code ask_read(struct tool_parse *parse, struct slice ask, struct slice otherwise,
+		      bool *go_on);
+/* Whether one of the first rounds asks under that key. */
+bool ask_find(struct slice ask, size_t rounds, struct slice key);
+enum hf_code answer_read(struct tool_parse *parse, struct slice object);
+enum hf_code progress_read(struct tool_parse *parse, struct slice array);
 
 /* tool_http.c */
 enum hf_code phase_http_read(struct tool_parse *parse, struct slice object, size_t number,

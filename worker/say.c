@@ -34,7 +34,7 @@ bool say_run(struct run *run, int number, int64_t limit_ms, struct buf *out)
 	const struct trace *trace = run_trace(run);
 	const char *parent = run_traceparent(run);
 	size_t start = frame_begin(out);
-	frame_map(out, 11 + span_count(trace, parent));
+	frame_map(out, 12 + span_count(trace, parent));
 	member_text(out, "t", slice_of("run"));
 	member_int(out, "run", number);
 	member_text(out, "task", slice_of(run_task_id(run)));
@@ -46,6 +46,7 @@ bool say_run(struct run *run, int number, int64_t limit_ms, struct buf *out)
 	member_int(out, "deadline_ms", limit_ms);
 	span_add_members(trace, parent, out);
 	member_json(out, "args", task->arguments);
+	member_json(out, "input", task->inputs);
 	member_json(out, "state", run_states_json(run));
 	return frame_end(out, start);
 }
@@ -80,7 +81,7 @@ char **say_vars(const struct run *run)
 {
 	const struct claimed_task *task = run_task(run);
 	int64_t left_ms = run_time_left_ms(run);
-	char **vars = hf_alloc((9 + SPAN_PARTS) * sizeof *vars), **next = vars;
+	char **vars = hf_alloc((10 + SPAN_PARTS) * sizeof *vars), **next = vars;
 	*next++ = hf_format("HOLDFAST_TASK=%s", run_task_id(run));
 	*next++ = hf_format("HOLDFAST_TOOL=%s", run_tool(run)->name);
 	*next++ = hf_format("HOLDFAST_PHASE=%s", run_phase(run)->name);
@@ -88,6 +89,9 @@ char **say_vars(const struct run *run)
 	*next++ = hf_format("HOLDFAST_EFFECT_ID=%.*s", (int)task->effect_id.len,
 			    task->effect_id.data ? task->effect_id.data : "");
 	*next++ = hf_format("HOLDFAST_KEY=%s", run_key(run));
+	if (task->inputs.len)
+		*next++ =
+		    hf_format("HOLDFAST_INPUT=%.*s", (int)task->inputs.len, task->inputs.data);
 	*next++ = hf_format("HOLDFAST_DEADLINE_MS=%lld", (long long)left_ms);
 	*next++ = hf_format("HOLDFAST_DEADLINE=%lld", (long long)(clock_wall_ms() + left_ms));
 	span_add_vars(run_trace(run), run_traceparent(run), next);

@@ -116,3 +116,51 @@ HF_TEST(pack, a_tool_names_its_folder_and_a_folder_needs_a_name)
 	pack_free(pack);
 	tool_folder_free(folder);
 }
+
+HF_TEST(pack, a_prompt_asks_first)
+{
+#define QUESTION(message)                                                             \
+	"{\"method\":\"elicitation/create\",\"params\":{\"message\":\"" message "\"," \
+	"\"requestedSchema\":{\"type\":\"object\",\"properties\":{}}}}"
+#define MESSAGES(text)                                                              \
+	"\"messages\":[{\"role\":\"user\",\"content\":{\"type\":\"text\",\"text\":" \
+	"\"" text "\"}}]"
+	assert_doc(
+	    folder_of("prompts/ask.json",
+		      "{\"arguments\":[{\"name\":\"a\"}],\"ask\":[{\"k\":" QUESTION(
+			  "{/args/a}") "}],\"ask_otherwise\":\"continue\"," MESSAGES("{/input/k/"
+										     "action}") "}",
+		      nullptr, nullptr),
+	    1, 0,
+	    "{\"prompts\":[{\"name\":\"ask\",\"published\":{\"name\":\"ask\",\"arguments\":"
+	    "[{\"name\":\"a\"}]},\"complete\":{}," MESSAGES(
+		"{/input/k/action}") ",\"ask\":[{\"k\":" QUESTION("{/args/a}") "}],\"askGoOn\":"
+									       "true}],"
+									       "\"resources\":[],"
+									       "\"templates\":[]}");
+	static const struct {
+		const char *doc, *expected;
+	} bad[] = {
+		{ "{\"ask\":[{\"k\":" QUESTION("{/args/b}") "}]," MESSAGES("a") "}",
+		  "prompts/ask.json#/ask/0/k: /args/b: inputSchema has no property" },
+		{ "{\"ask\":[{\"k\":" QUESTION("{/minted/effect_id}") "}]," MESSAGES("a") "}",
+		  "prompts/ask.json#/ask/0/k: \"/minted/effect_id\": here only /args and /input" },
+		{ "{\"ask\":[{\"k\":{\"method\":\"ping\"}}]," MESSAGES("a") "}",
+		  "prompts/ask.json#/ask/0/k/method: must be" },
+		{ "{\"ask\":[{\"k\":" QUESTION("q") "}]," MESSAGES("{/input/l/x}") "}",
+		  "prompts/ask.json#/messages/0/content: {/input/l/x}: a prompt knows" },
+		{ "{\"ask_otherwise\":\"continue\"," MESSAGES("a") "}",
+		  "prompts/ask.json#/ask_otherwise: goes with \"ask\"" },
+	};
+	for (size_t i = 0; i < countof(bad); i++) {
+		struct tool_folder *folder =
+		    folder_of("prompts/ask.json", bad[i].doc, nullptr, nullptr);
+		struct pack *pack = nullptr;
+		struct hf_err err = {};
+		cr_expect_eq(pack_new(folder, nullptr, &pack, &err), HF_INVALID, "%zu", i);
+		cr_expect_eq(strncmp(err.text, bad[i].expected, strlen(bad[i].expected)), 0, "%s",
+			     err.text);
+		pack_free(pack);
+		tool_folder_free(folder);
+	}
+}

@@ -34,10 +34,21 @@ HF_TEST(schema, what_is_not_supported_is_refused_with_its_pointer)
 		{ "{\"items\":{}}", "/items: this keyword is not supported" },
 		{ "{\"properties\":{\"a\":{\"format\":\"date\"}}}",
 		  "/properties/a/format: this keyword is not supported" },
-		{ "{\"properties\":{\"a/b~c\":{\"$ref\":\"#\"}}}",
-		  "/properties/a~1b~0c/$ref: this keyword is not supported" },
+		{ "{\"properties\":{\"a/b~c\":{\"$id\":\"#\"}}}",
+		  "/properties/a~1b~0c/$id: this keyword is not supported" },
+		{ "{\"$ref\":\"other.json\"}",
+		  "/$ref: only within the schema, as in \"#/$defs/NAME\" or \"#ANCHOR\"" },
+		{ "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"b\":{}}}",
+		  "$ref #/$defs/a leads to no schema" },
+		{ "{\"$ref\":\"#a\"}", "$ref #a leads to no schema" },
+		{ "{\"$ref\":\"#/title\",\"title\":\"a\"}", "$ref #/title leads to no schema" },
 		{ "{\"additionalProperties\":{\"allOf\":[]}}",
-		  "/additionalProperties/allOf: this keyword is not supported" },
+		  "/additionalProperties/allOf: has no schema" },
+		{ "{\"anyOf\":{}}", "/anyOf: must be an array" },
+		{ "{\"not\":1}", "/not: a schema must be an object, true or false" },
+		{ "{\"if\":{\"items\":{}}}", "/if/items: this keyword is not supported" },
+		{ "{\"$defs\":{\"a\":{\"x-mcp-header\":\"A\"}}}",
+		  "/$defs/a/x-mcp-header: stands only where properties alone lead to it" },
 		{ "{\"additionalProperties\":1}",
 		  "/additionalProperties: a schema must be an object, true or false" },
 		{ "{\"properties\":[]}", "/properties: must be an object" },
@@ -178,6 +189,33 @@ static const struct {
 	{ "{\"pattern\":\"x\"}", "1", nullptr },
 	{ "{\"pattern\":\"\"}", "\"\"", nullptr },
 	{ "{\"pattern\":\"^(?:a|b)*$\"}", "\"abab\"", nullptr },
+	/* schemas of schemas */
+	{ "{\"allOf\":[{\"minimum\":1},{\"maximum\":3}]}", "2", nullptr },
+	{ "{\"allOf\":[{\"minimum\":1},{\"maximum\":3}]}", "4", "must be at most 3" },
+	{ "{\"anyOf\":[{\"type\":\"null\"},{\"minimum\":3}]}", "3", nullptr },
+	{ "{\"anyOf\":[{\"type\":\"null\"},{\"minimum\":3}]}", "2",
+	  "fits none of the 2 schemas of anyOf" },
+	{ "{\"anyOf\":[{\"required\":[\"a\"]}]}", "{}", "/a: is required" },
+	{ "{\"oneOf\":[{\"minimum\":1},{\"maximum\":3}]}", "4", nullptr },
+	{ "{\"oneOf\":[{\"minimum\":1},{\"maximum\":3}]}", "2",
+	  "must fit one of the 2 schemas of oneOf, fits 2" },
+	{ "{\"not\":{\"type\":\"null\"}}", "null", "fits what is not allowed" },
+	{ "{\"not\":{\"type\":\"null\"}}", "1", nullptr },
+	{ "{\"if\":{\"minimum\":5},\"then\":{\"maximum\":7},\"else\":{\"minimum\":2}}", "6",
+	  nullptr },
+	{ "{\"if\":{\"minimum\":5},\"then\":{\"maximum\":7},\"else\":{\"minimum\":2}}", "8",
+	  "must be at most 7" },
+	{ "{\"if\":{\"minimum\":5},\"then\":{\"maximum\":7},\"else\":{\"minimum\":2}}", "1",
+	  "must be at least 2" },
+	{ "{\"then\":false,\"else\":false}", "1", nullptr },
+	{ "{\"properties\":{\"a\":{\"$ref\":\"#/$defs/t\"}},\"$defs\":{\"t\":{\"type\":\"null\"}}}",
+	  "{\"a\":1}", "/a: must be null, not a number" },
+	{ "{\"properties\":{\"a\":{\"$ref\":\"#T\"}},"
+	  "\"$defs\":{\"t\":{\"$anchor\":\"T\",\"type\":\"null\"}}}",
+	  "{\"a\":1}", "/a: must be null, not a number" },
+	{ "{\"properties\":{\"a\":{\"$ref\":\"#\"}},\"additionalProperties\":false}",
+	  "{\"a\":{\"a\":{\"b\":1}}}", "/a/a/b: is not allowed; known are a" },
+	{ "{\"$defs\":{\"t\":false}}", "1", nullptr },
 	/* objects */
 	{ "{\"properties\":{\"a\":{\"type\":\"string\"}}}", "{\"a\":1}",
 	  "/a: must be a string, not a number" },
@@ -222,6 +260,34 @@ HF_TEST(schema, values_pass_or_a_model_learns_why_not)
 		cr_expect_str_eq(err.text, checks[i].wanted ? checks[i].wanted : "");
 		schema = schema_free(schema);
 	}
+}
+
+HF_TEST(schema, references_in_circles_end)
+{
+	static const char *const texts[] = {
+		"{\"$ref\":\"#\"}",
+		"{\"not\":{\"$ref\":\"#\"}}",
+		"{\"anyOf\":[{\"$ref\":\"#\"},{\"$ref\":\"#\"}]}",
+		"{\"allOf\":[{\"$ref\":\"#/$defs/a\"}],\"$defs\":{\"a\":{\"$ref\":\"#\"}}}",
+	};
+	for (size_t i = 0; i < countof(texts); i++) {
+		struct schema *schema = compile(texts[i]);
+		cr_expect_eq(schema_check(schema, slice_of("1"), nullptr), HF_LIMIT, "%s",
+			     texts[i]);
+		schema_free(schema);
+	}
+	/* Each step asks twice for the next: 2^20 of them. */
+	hf_cleanup(buf) struct buf text = {};
+	buf_add_text(&text, "{\"$ref\":\"#/$defs/0\",\"$defs\":{\"20\":{}");
+	for (int n = 0; n < 20; n++)
+		buf_add_format(
+		    &text,
+		    ",\"%d\":{\"allOf\":[{\"$ref\":\"#/$defs/%d\"},{\"$ref\":\"#/$defs/%d\"}]}", n,
+		    n + 1, n + 1);
+	buf_add_text(&text, "}}");
+	struct schema *schema = compile(text.data);
+	cr_expect_eq(schema_check(schema, slice_of("1"), nullptr), HF_LIMIT);
+	schema_free(schema);
 }
 
 HF_TEST(schema, long_names_and_texts_are_cut_between_characters)

@@ -371,7 +371,7 @@ HF_TEST(tool, a_bad_top_level_is_refused_by_pointer_and_reason)
 		{ "\"report\"", "\"a_name_that_is_too_long_for_a_role_of_postgres_by_1\"",
 		  "/name: of a tool with SQL must be 1 to 49" },
 		{ "\"Builds it.\"", "null", "/description: must be a string, is null" },
-		{ "\"required\",\n", "\"none\",\n", "/effect_id: tools without effect ID can't" },
+		{ "\"required\",\n", "\"none\",\n", "/phases: a tool without effect ID has none" },
 		{ "\"required\",\n", "\"some\",\n", "/effect_id: must be \"required\"" },
 		{ "\"required\",\n", "\"optional\",\n",
 		  "/inputSchema: \"required\" names \"effect_id\"" },

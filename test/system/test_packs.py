@@ -130,7 +130,7 @@ def both_apis_see_an_apply():
     check("nothing to do" in again, "the same again changes nothing", again)
     listed = [json.loads(line) for line in stack.command("tools", "list", "--json").stdout.splitlines()]
     equal([(one["pack"], one["prompts"], one["resources"]) for one in listed if "pack" in one],
-          [("build_report", 1, 0), ("conformance", 4, 3)], "tools list tells of packs")
+          [("build_report", 1, 0), ("conformance", 5, 3)], "tools list tells of packs")
     apply(folder("late", {"pack.json": {"name": "late"}, "prompts/late.json": says("late")}))
     for who in clients:
         equal(result("prompts/get", {"name": "late"}, who)["messages"][0]["content"]["text"], "late",

@@ -92,7 +92,9 @@ static int be_steps(struct tool_run *run)
 	const char *first = tool_key(run, 0), *second = tool_key(run, 1);
 	const msgpack_object *collect = tool_state(run, "collect");
 	msgpack_packer *pack = tool_pack(run);
-	msgpack_pack_map(pack, 6);
+	msgpack_pack_map(pack, 7);
+	tool_pack_text(pack, "age");
+	msgpack_pack_int64(pack, tool_int(tool_find(tool_input(run), "who"), "age", -1));
 	tool_pack_text(pack, "before");
 	before ? msgpack_pack_true(pack) : msgpack_pack_false(pack);
 	tool_pack_text(pack, "after");
@@ -411,7 +413,8 @@ static int plain_environment(void)
 	int file = open(getenv("HOLDFAST_STATE_FILE"), O_RDONLY);
 	struct buf states = read_whole(file);
 	close(file);
-	printf("{\"args\":%s,\"state\":%s", arguments.data, states.data);
+	printf("{\"args\":%s,\"state\":%s,\"input\":%s", arguments.data, states.data,
+	       getenv("HOLDFAST_INPUT"));
 	for (size_t i = 0; i < countof(names); i++)
 		printf(",\"%s\":\"%s\"", names[i] + strlen("HOLDFAST_"), getenv(names[i]));
 	long long left = atoll(getenv("HOLDFAST_DEADLINE_MS"));
@@ -846,7 +849,9 @@ static void begin(struct run *run, const char *tool, const char *args, enum effe
 		.worker = &worker,
 		.tool = { .name = tool_label, .version = "1" },
 		.phase = { .name = phase_label, .effect = effect, .command = command, .env = env },
-		.task = { .effect_id = slice_of("e-1"), .arguments = slice_of(args) },
+		.task = { .effect_id = slice_of("e-1"),
+			  .arguments = slice_of(args),
+			  .inputs = slice_of("{\"who\":{\"age\":36}}") },
 		.time_ms = 20'000,
 		.may_send = true,
 	};
@@ -1039,8 +1044,9 @@ HF_TEST(program, a_program_that_is_not_there_fails_at_once, .init = set_up, .fin
 
 HF_TEST(program, everything_that_can_be_asked_is_answered, .init = set_up, .fini = tear_down)
 {
-	static const char want[] = "{\"before\":false,\"after\":41,\"keys\":[\"key0\",\"key1\"],"
-				   "\"rows\":60,\"attempt\":3,\"left\":true}";
+	static const char want[] =
+	    "{\"age\":36,\"before\":false,\"after\":41,\"keys\":[\"key0\",\"key1\"],"
+	    "\"rows\":60,\"attempt\":3,\"left\":true}";
 	struct run run;
 	begin(&run, "steps", "{}", EFFECT_KEYED);
 	finish(&run);
@@ -1054,8 +1060,8 @@ HF_TEST(program, everything_that_can_be_asked_is_answered, .init = set_up, .fini
 	second.has_checkpoint = true;
 	value_from_json(slice_of("\"first\""), &second.checkpoint);
 	finish(&second);
-	cr_expect(strstr(second.result.data, "{\"before\":true,\"after\":\"first\""), "%s",
-		  second.result.data);
+	cr_expect(strstr(second.result.data, "{\"age\":36,\"before\":true,\"after\":\"first\""),
+		  "%s", second.result.data);
 	end(&run);
 	end(&second);
 }
@@ -1446,7 +1452,8 @@ HF_TEST(plain, it_never_gets_the_process_of_another_run, .init = set_up, .fini =
 HF_TEST(plain, it_finds_its_arguments_states_and_place, .init = set_up, .fini = tear_down)
 {
 	static const char want[] =
-	    "{\"args\":{\"month\":1},\"state\":{\"collect\":{\"rows\":60}},\"TASK\":\"tsk_test\","
+	    "{\"args\":{\"month\":1},\"state\":{\"collect\":{\"rows\":60}},"
+	    "\"input\":{\"who\":{\"age\":36}},\"TASK\":\"tsk_test\","
 	    "\"TOOL\":\"sample\",\"PHASE\":\"render\",\"ATTEMPT\":\"3\",\"EFFECT_ID\":\"e-1\","
 	    "\"KEY\":\"key0\",\"RIG\":\"rig\",\"timely\":1,\"fresh\":1,\"open\":3,\"secret\":0,"
 	    "\"path\":1}";

@@ -429,6 +429,11 @@ const msgpack_object *tool_args(const struct tool_run *run)
 	return tool_find(&run->frame.data, "args");
 }
 
+const msgpack_object *tool_input(const struct tool_run *run)
+{
+	return tool_find(&run->frame.data, "input");
+}
+
 const msgpack_object *tool_state(const struct tool_run *run, const char *phase)
 {
 	return tool_find(tool_find(&run->frame.data, "state"), phase);

@@ -41,6 +41,8 @@ int tool_main(int (*run)(struct tool_run *run));
  */
 
 const msgpack_object *tool_args(const struct tool_run *run);
+/* What the caller was asked before the call was accepted ("ask"): key to answer. */
+const msgpack_object *tool_input(const struct tool_run *run);
 /* The state of an earlier phase; NULL: no such phase. */
 const msgpack_object *tool_state(const struct tool_run *run, const char *phase);
 const char *tool_task_id(const struct tool_run *run);
