@@ -48,7 +48,7 @@ const api_files = [_][]const u8{
 const worker_files = [_][]const u8{
     "ask.c",        "beat.c",       "downstream.c", "egress.c", "frame.c",         "host.c",      "phase_http.c",
     "phase_program.c", "phase_sql.c", "phase_wait.c", "plain.c", "retry.c",  "run.c", "run_keep.c",
-    "run_outcome.c", "run_phase.c", "run_write.c",     "rundir.c",    "say.c",       "span.c",      "spawn.c",
+    "run_outcome.c", "run_phase.c", "run_undo.c", "run_write.c",     "rundir.c",    "say.c",       "span.c",      "spawn.c",
     "tail.c",       "text.c",       "unpack.c",     "versions.c",      "worker.c",
 };
 const runtime_tests = [_][]const u8{

@@ -124,27 +124,8 @@ bool run_key_is_stale(const struct run *run)
 	       clock_boot_ms() - run->first_try_at >= window;
 }
 
-/* --- undo steps --------------------------------------------------------------------------------
+/* --- wishes ------------------------------------------------------------------------------------
  */
-
-bool run_undoing(const struct run *run)
-{
-	return run->phase >= UNDO_PHASE_FIRST;
-}
-
-static bool undo_is_due(const struct run *run, int phase)
-{
-	return phase < (int)run->tool->phases_count && run->tool->phases[phase].undo &&
-	       run->states[phase].known && !run->undone[phase];
-}
-
-bool run_has_undo(const struct run *run)
-{
-	for (int i = 0; i < (int)run->tool->phases_count; i++)
-		if (undo_is_due(run, i))
-			return true;
-	return false;
-}
 
 /* Wishes that end the forward way; undo steps run whatever is wished. */
 bool run_is_cancelled(const struct run *run)
@@ -237,18 +218,6 @@ static void decide_over(struct run *run)
 	run_finish_completed(run, false);
 }
 
-/* The phase at hand, past undo steps that need not run; nullptr: over. */
-static const struct phase_spec *spec_at(struct run *run)
-{
-	while (run_undoing(run) && run->phase < UNDO_PHASE_END &&
-	       !undo_is_due(run, undo_phase(run->phase)))
-		run->phase++;
-	if (run->phase < (int)run->tool->phases_count)
-		return &run->tool->phases[run->phase];
-	bool undo = run_undoing(run) && run->phase < UNDO_PHASE_END;
-	return undo ? run->tool->phases[undo_phase(run->phase)].undo : nullptr;
-}
-
 static void decide(struct run *run)
 {
 	result_clear(run);
@@ -256,7 +225,7 @@ static void decide(struct run *run)
 		run_move(run, RUN_ENDED);
 		return;
 	}
-	run->spec = spec_at(run);
+	run->spec = run_spec_find(run);
 	if (!run->spec) {
 		decide_over(run);
 		return;

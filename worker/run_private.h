@@ -142,16 +142,19 @@ void run_feed(struct run *run); /* step soon, from the loop */
 void run_move(struct run *run, enum run_state to);
 void run_timer_set(struct run *run, ev_timer *timer, int64_t ms);
 bool run_deadline_passed(const struct run *run);
-/* The phases after all others, which a cancel begins and nothing stops. */
-bool run_undoing(const struct run *run);
-/* A committed phase has an undo step that has not run. */
-bool run_has_undo(const struct run *run);
 /* A phase whose effect is elsewhere and can be asked about: it is settled, never guessed. */
 bool run_is_foreign_request(const struct phase_spec *spec);
 /* Something outside may have happened in this attempt or an earlier one. */
 bool run_may_have_happened(const struct run *run);
 /* The phase has its recovery point. `first`: nobody has started the next one. */
 void run_advance(struct run *run, bool first);
+
+/* run_undo.c. The phases after all others, which a cancel begins and nothing stops. */
+bool run_undoing(const struct run *run);
+/* A committed phase has an undo step that has not run. */
+bool run_has_undo(const struct run *run);
+/* The phase at hand, past undo steps that need not run; nullptr: over. */
+const struct phase_spec *run_spec_find(struct run *run);
 
 /* run_write.c: each moves the run to where its write is in flight. */
 void run_send_write(struct run *run); /* again, after a refusal */
