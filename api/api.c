@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/artifacts.h"
 #include "api/auth.h"
 #include "api/call.h"
 #include "api/catalog.h"
@@ -24,6 +25,7 @@
 #include "runtime/err.h"
 #include "runtime/key.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 #include "runtime/monitor.h"
 #include "runtime/store.h"
 
@@ -299,9 +301,10 @@ static void on_collect(void *ctx)
 	const struct api *api = ctx;
 	store_collect(api->store);
 	listener_collect(api->listener);
-	auth_collect(api->auth);
+	auth_collect(api->auth, api->config->listens_per_owner_max);
 	plains_collect(api->plains);
 	listens_collect(api->listens);
+	metric_bound("artifact_reads", (int64_t)api->artifact_reads, ARTIFACT_READS_MAX);
 }
 
 static enum hf_code open_monitor(struct api *api, struct hf_err *err)

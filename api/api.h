@@ -37,7 +37,8 @@ struct api {
 	struct listens *listens;
 	struct companions *companions;
 	struct ev_loop *loop;
-	int key_version; /* for new tasks */
+	int key_version;       /* for new tasks */
+	size_t artifact_reads; /* that the store is at, counted by artifacts.c */
 	bool draining;
 	bool closing; /* the store is being closed: nothing new is asked of it */
 	/* private */

@@ -192,6 +192,18 @@ void request_unavailable(struct request *request, enum hf_code code, const struc
 		       });
 }
 
+void request_refuse_bound(struct request *request, int status, const char *bound,
+			  const char *message)
+{
+	hf_assert(status == 429 || status == 503);
+	metric_add(METRIC_bound_refused_total, bound, 1);
+	request_refuse(request, &(struct refusal){ .status = status,
+						   .code = RPC_INTERNAL,
+						   .message = message,
+						   .data = slice_of("{\"executed\":\"no\"}"),
+						   .extra = RETRY_AFTER });
+}
+
 static void on_owner(void *ctx, enum hf_code code, int64_t owner, const struct hf_err *err)
 {
 	struct request *request = ctx;

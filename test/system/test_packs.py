@@ -12,7 +12,7 @@ import time
 import uuid
 
 import rig
-from rig import check, equal, until
+from rig import check, equal, in_parallel, until
 
 counts = {"requests": 0, "refused": 0, "faults_named": 0, "artifacts": 0, "prompts_paged": 0}
 FIXTURES = rig.ROOT / "test" / "tools" / "conformance" / "fixtures"
@@ -322,6 +322,34 @@ def cursors():
     equal(pages(remove), names, "a cursor whose prompt went away still leads on")
 
 
+# --- bounds ----------------------------------------------------------------------------------------
+
+def what_the_store_holds_is_bounded():
+    """Reads of artifacts and answers to tasks count until the store is done with them, not until their
+    callers were told that it does not answer."""
+    task = client.call("keeper", {"effect_id": "keep-1"}).task_id
+    uri = artifact(task, "note.txt")
+
+    def reads(_=None):
+        return ask("resources/read", {"uri": uri}, stack.client())
+
+    def update(_=None):
+        return stack.client().update(task, {"k": {"action": "decline"}})
+
+    with stack.cluster.connect(autocommit=False) as held:
+        held.execute("LOCK TABLE holdfast.step, holdfast.task, holdfast.work IN ACCESS EXCLUSIVE MODE")
+        for what, act, most in (("read", reads, 8), ("answer", update, 64)):
+            got = in_parallel(act, range(most))
+            equal({answer.status for answer in got}, {503}, f"{what}: as many as are let in")
+            if act == reads:
+                equal({answer.data["executed"] for answer in got}, {"no"}, "a read executes nothing")
+            over = act()
+            equal((over.status, over.code, over.data), (429, -32603, {"executed": "no"}),
+                  f"{what}: those are still with the store")
+            equal(over.headers.get("retry-after"), "1", f"{what}: and when to come again")
+    until(lambda: reads().status == 200 and update().status == 200, 20, "the store has ended them")
+
+
 # --- artifacts -------------------------------------------------------------------------------------
 
 def artifact(task, name):
@@ -494,6 +522,7 @@ try:
     a_report_by_its_prompt()
     completions()
     artifacts()
+    what_the_store_holds_is_bounded()
     faults_are_named()
     one_name_one_pack()
     cursors()
