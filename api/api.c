@@ -282,6 +282,8 @@ static enum hf_code open_listener(struct api *api, struct hf_err *err)
 		.body_timeout_ms = config->body_timeout_ms,
 		.idle_timeout_ms = config->idle_timeout_ms,
 		.write_timeout_ms = config->write_timeout_ms,
+		.write_bytes_per_s = LISTENER_WRITE_BYTES_PER_S,
+		.held_bytes_max = LISTENER_HELD_BYTES_MAX,
 	};
 	return listener_open(api->loop, config->listen, &limits, on_call, api, &api->listener, err);
 }
