@@ -50,9 +50,12 @@
 
 constexpr size_t READ_BYTES = 16'384;
 constexpr size_t IN_BYTES_MAX = 65'536;
-constexpr size_t CALL_ARENA_BYTES_MAX = 268'435'456; /* the body limit bounds a call; not this */
-constexpr size_t WRITE_PROGRESS_BYTES = 16'384;      /* in write_timeout_ms, or the peer is stuck */
-constexpr size_t STREAM_UNSENT_BYTES_MAX = 262'144;  /* before a further write */
+/* The body limit bounds a call, not this: room for what is made of a body, more often than it is
+ * copied. */
+constexpr size_t CALL_ARENA_BYTES_MAX = 67'108'864;
+constexpr size_t CALL_ARENA_BODIES_MAX = 16;
+constexpr size_t WRITE_PROGRESS_BYTES = 16'384;     /* in write_timeout_ms, or the peer is stuck */
+constexpr size_t STREAM_UNSENT_BYTES_MAX = 262'144; /* before a further write */
 constexpr double HANGUP_POLL_S = 0.2;
 constexpr double LINGER_S = 2.0;
 constexpr size_t LINGER_BYTES_MAX = 8'388'608;
@@ -312,7 +315,8 @@ static bool refuse(struct conn *conn, struct http_refusal refusal)
 static void dispatch(struct conn *conn)
 {
 	const struct http_request *request = http_request_of(conn->http);
-	struct arena *arena = arena_new(CALL_ARENA_BYTES_MAX);
+	struct arena *arena = arena_new(CALL_ARENA_BYTES_MAX +
+					CALL_ARENA_BODIES_MAX * conn->owner->limits.body_bytes_max);
 	struct conn_call *out = arena_alloc(arena, sizeof *out);
 	*out = (struct conn_call){
 		.call = {

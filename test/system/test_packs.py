@@ -19,6 +19,7 @@ FIXTURES = rig.ROOT / "test" / "tools" / "conformance" / "fixtures"
 RED = (FIXTURES / "resources" / "red.png").read_bytes()
 OWN = "holdfast://tasks/{taskId}/artifacts/{name}"
 LARGE_BYTES = (4 << 20) + 1
+PAGE = 60
 place = pathlib.Path(tempfile.mkdtemp(prefix="hf-packs-"))
 
 
@@ -62,7 +63,8 @@ KEEPER = {
                {"name": "rest", "kind": "wait", "ms": 3000}],
     "result": {"text": "kept", "links": ["holdfast://tasks/{/task/id}/artifacts/note.txt"]},
 }
-stack = rig.Stack(apis=2, workers=1, tools=["build_report", folder("keeper", {"tool.json": KEEPER, "make": MAKE})])
+stack = rig.Stack(apis=2, workers=1, tools=["build_report", folder("keeper", {"tool.json": KEEPER, "make": MAKE})],
+                  settings={"api": {"list_page": PAGE}})
 clients = [stack.client(api=0), stack.client(api=1)]
 client, second = clients
 bob = stack.client("rig-bob")
@@ -283,7 +285,7 @@ def pages(removed_after_first=None):
     names, cursors, cursor = [], set(), None
     while True:
         got = result("prompts/list", {"cursor": cursor} if cursor else {}, clients[len(cursors) % 2])
-        check(len(got["prompts"]) <= 100, "pages are bounded", len(got["prompts"]))
+        check(len(got["prompts"]) <= PAGE, "pages are bounded", len(got["prompts"]))
         names += [prompt["name"] for prompt in got["prompts"]]
         cursor = got.get("nextCursor")
         if cursor is None:
@@ -312,7 +314,7 @@ def cursors():
         refused(method, {"cursor": "x"}, "no cursor of its own")
 
     def remove():
-        last = sorted(names)[99]
+        last = sorted(names)[PAGE - 1]
         apply(folder("pages", {"pack.json": {"name": "pages"}, **{
             file: text for file, text in files.items() if file != f"prompts/{last}.json"}}))
         for who in clients:
