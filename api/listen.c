@@ -347,6 +347,13 @@ static struct listen *listen_new(struct request *request)
 	return listen;
 }
 
+/* There is no such task, nor a week to look in, of which there are more than anyone should make the
+ * store look through. Clocks may differ by less. */
+static bool is_of_the_future(const struct task_id *id)
+{
+	return task_id_ms(id) > clock_wall_ms() + LISTEN_FUTURE_MS;
+}
+
 static void start(struct request *request)
 {
 	const struct api *api = request->api;
@@ -377,6 +384,12 @@ static void start(struct request *request)
 		followed->follower.id = listen->wanted->tasks[i];
 		followed->follower.seen = on_seen;
 		followed->follower.ctx = followed;
+		if (is_of_the_future(&followed->follower.id)) {
+			followed->asked = true;
+			listen->asking--;
+			listen->following--;
+			continue;
+		}
 		follow_add(api->follow, &followed->follower);
 	}
 	if (listen->asking == 0)
