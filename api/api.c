@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/artifacts.h"
 #include "api/auth.h"
 #include "api/call.h"
 #include "api/catalog.h"
@@ -24,6 +25,7 @@
 #include "runtime/err.h"
 #include "runtime/key.h"
 #include "runtime/log.h"
+#include "runtime/metrics.h"
 #include "runtime/monitor.h"
 #include "runtime/store.h"
 
@@ -271,6 +273,8 @@ static enum hf_code open_listener(struct api *api, struct hf_err *err)
 		.body_timeout_ms = config->body_timeout_ms,
 		.idle_timeout_ms = config->idle_timeout_ms,
 		.write_timeout_ms = config->write_timeout_ms,
+		.write_bytes_per_s = LISTENER_WRITE_BYTES_PER_S,
+		.held_bytes_max = LISTENER_HELD_BYTES_MAX,
 	};
 	return listener_open(api->loop, config->listen, &limits, on_call, api, &api->listener, err);
 }
@@ -290,9 +294,10 @@ static void on_collect(void *ctx)
 	const struct api *api = ctx;
 	store_collect(api->store);
 	listener_collect(api->listener);
-	auth_collect(api->auth);
+	auth_collect(api->auth, api->config->listens_per_owner_max);
 	plains_collect(api->plains);
 	listens_collect(api->listens);
+	metric_bound("artifact_reads", (int64_t)api->artifact_reads, ARTIFACT_READS_MAX);
 }
 
 static enum hf_code open_monitor(struct api *api, struct hf_err *err)

@@ -43,7 +43,7 @@ static void on_artifact(void *ctx, enum hf_code code, const struct store_artifac
 	if (code == HF_MISSING) {
 		resource_refuse_unknown(request, reading->uri);
 	} else if (code != HF_OK) {
-		request_unavailable(request, code, err, nullptr);
+		request_unavailable(request, code, err, "no");
 	} else if (artifact->size > (int64_t)ARTIFACT_READ_BYTES_MAX) {
 		refuse_large(request, artifact);
 	} else {
@@ -54,11 +54,27 @@ static void on_artifact(void *ctx, enum hf_code code, const struct store_artifac
 	}
 }
 
+/* Each may bring ARTIFACT_READ_BYTES_MAX, on a connection that all reads share. */
 static void read_stored(struct request *request)
 {
 	const struct reading *reading = request->detail;
-	store_artifact_of(request->api->store, request->principal->owner, &reading->id,
-			  reading->name, ARTIFACT_READ_BYTES_MAX, on_artifact, request);
+	struct principal *principal = request->principal;
+	struct api *api = request->api;
+	if (principal->reads >= AUTH_READS_MAX) {
+		request_refuse_bound(request, 429, "artifact_reads_per_principal",
+				     "Too many artifacts are being read for this caller");
+		return;
+	}
+	if (api->artifact_reads >= ARTIFACT_READS_MAX) {
+		request_refuse_bound(request, 503, "artifact_reads",
+				     "Too many artifacts are being read");
+		return;
+	}
+	const struct artifact_look look = { principal->owner, &reading->id, reading->name,
+					    ARTIFACT_READ_BYTES_MAX };
+	struct hold *hold = hold_new(principal, &principal->reads, &api->artifact_reads);
+	store_artifact_of(api->store, &look, (struct store_end){ hold_free, hold }, on_artifact,
+			  request);
 }
 
 static struct slice variable(struct slice values, const char *name, struct arena *arena)

@@ -5,6 +5,7 @@
 #include "api/mcp.h"
 
 constexpr size_t ARTIFACT_READ_BYTES_MAX = 4 << 20; /* larger ones are not told here */
+constexpr size_t ARTIFACT_READS_MAX = 32;           /* at once, of one process */
 
 constexpr char ARTIFACT_SCHEME[] = "holdfast:"; /* of no other resource */
 constexpr char ARTIFACT_TEMPLATE[] = "holdfast://tasks/{taskId}/artifacts/{name}";

@@ -290,16 +290,50 @@ void auth_release(struct principal *principal)
 	principal->pins--;
 }
 
-void auth_collect(const struct auth *auth)
+struct hold {
+	struct principal *principal;
+	unsigned *count;
+	size_t *total;
+};
+
+struct hold *hold_new(struct principal *principal, unsigned *count, size_t *total)
 {
-	unsigned accepts = 0, plains = 0;
+	struct hold *hold = hf_alloc(sizeof *hold);
+	*hold = (struct hold){ principal, count, total };
+	principal->pins++;
+	(*count)++;
+	if (total)
+		(*total)++;
+	return hold;
+}
+
+void hold_free(void *hold)
+{
+	struct hold held = *(struct hold *)hold;
+	hf_assert(*held.count > 0);
+	(*held.count)--;
+	if (held.total)
+		(*held.total)--;
+	auth_release(held.principal);
+	free(hold);
+}
+
+void auth_collect(const struct auth *auth, int64_t listens_max)
+{
+	unsigned accepts = 0, plains = 0, updates = 0, reads = 0, listens = 0;
 	for (size_t i = 0; i < BUCKETS; i++) {
 		for (const struct principal *at = auth->buckets[i]; at; at = at->next) {
 			accepts = at->accepts > accepts ? at->accepts : accepts;
 			plains = at->plains > plains ? at->plains : plains;
+			updates = at->updates > updates ? at->updates : updates;
+			reads = at->reads > reads ? at->reads : reads;
+			listens = at->listens > listens ? at->listens : listens;
 		}
 	}
 	metric_bound("principals", (int64_t)auth->principals_count, AUTH_PRINCIPALS_MAX);
 	metric_bound("accepts_per_principal", accepts, AUTH_ACCEPTS_MAX);
 	metric_bound("plain_calls_per_principal", plains, AUTH_PLAINS_MAX);
+	metric_bound("updates_per_principal", updates, AUTH_UPDATES_MAX);
+	metric_bound("artifact_reads_per_principal", reads, AUTH_READS_MAX);
+	metric_bound("listens_per_owner", listens, listens_max);
 }

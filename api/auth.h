@@ -14,6 +14,8 @@ constexpr size_t AUTH_TOKENS_MAX = 10'000; /* in the file */
 /* Of one principal in one process; more are told to come back. */
 constexpr unsigned AUTH_ACCEPTS_MAX = 1'024;  /* calls in flight to the store */
 constexpr unsigned AUTH_PLAINS_MAX = 512;     /* plain calls that wait */
+constexpr unsigned AUTH_UPDATES_MAX = 64;     /* answers to tasks that the store holds */
+constexpr unsigned AUTH_READS_MAX = 8;        /* artifacts that the store reads */
 constexpr size_t AUTH_PRINCIPALS_MAX = 4'096; /* remembered; the longest idle make room */
 
 /* Who asks. Lives at least until auth_release. */
@@ -22,6 +24,8 @@ struct principal {
 	int64_t owner;    /* the store's number; 0: not asked for yet, written by api.c */
 	unsigned accepts; /* accepts in flight in this process, counted by tools.c and plain.c */
 	unsigned plains;  /* plain calls that wait in this process, counted by plain.c */
+	unsigned updates; /* its answers to tasks in this process, counted by tasks.c */
+	unsigned reads;   /* its reads of artifacts in this process, counted by artifacts.c */
 	unsigned listens; /* its streams of notifications in this process, counted by listen.c */
 	/* private */
 	unsigned pins;
@@ -45,5 +49,10 @@ enum auth_answer {
 enum auth_answer auth_check(struct auth *auth, const struct call *call,
 			    struct principal **principal);
 /* Sets the gauges of what is bounded by principal. */
-void auth_collect(const struct auth *auth);
+void auth_collect(const struct auth *auth, int64_t listens_max);
 void auth_release(struct principal *principal); /* takes nullptr */
+
+/* One more in `count`, of the principal, and in `total` (nullable), of the process, until
+ * hold_free; its principal stays as long. For what outlives its request. */
+struct hold *hold_new(struct principal *principal, unsigned *count, size_t *total);
+void hold_free(void *hold);

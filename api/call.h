@@ -50,6 +50,10 @@ struct reply {
  * Cache-Control: no-store and X-Content-Type-Options: nosniff are in every answer. */
 void call_reply(struct call *call, const struct reply *reply);
 
+/* Whether an answer of so many bytes may be held until its client has taken it: false only for
+ * large ones, while all that are held are too many. */
+bool call_has_room(struct call *call, size_t bytes);
+
 /* An answer of 200 whose length is not known yet: in chunks, or up to the end of the connection
  * where the client knows no chunks. Without a Cache-Control of ours: `extra` brings it. */
 struct stream_head {

@@ -15,6 +15,10 @@
  * kernel's buffers too and then leaves cannot be told from one that waits: its end stands behind
  * its bytes, and is seen once the call is answered.
  *
+ * Whoever takes too little in write_timeout_ms is cut off, and who takes less than
+ * write_bytes_per_s of all that was queued, a little at a time. What is queued is bounded in sum as
+ * well.
+ *
  * A stream is cut as soon as its client is gone: what was not sent yet is dropped, and the socket
  * is closed. One that leaves STREAM_UNSENT_BYTES_MAX unread, or takes nothing for write_timeout_ms,
  * is gone too.
@@ -46,9 +50,12 @@
 
 constexpr size_t READ_BYTES = 16'384;
 constexpr size_t IN_BYTES_MAX = 65'536;
-constexpr size_t CALL_ARENA_BYTES_MAX = 268'435'456; /* the body limit bounds a call; not this */
-constexpr size_t WRITE_PROGRESS_BYTES = 16'384;      /* in write_timeout_ms, or the peer is stuck */
-constexpr size_t STREAM_UNSENT_BYTES_MAX = 262'144;  /* before a further write */
+/* The body limit bounds a call, not this: room for what is made of a body, more often than it is
+ * copied. */
+constexpr size_t CALL_ARENA_BYTES_MAX = 67'108'864;
+constexpr size_t CALL_ARENA_BODIES_MAX = 16;
+constexpr size_t WRITE_PROGRESS_BYTES = 16'384;     /* in write_timeout_ms, or the peer is stuck */
+constexpr size_t STREAM_UNSENT_BYTES_MAX = 262'144; /* before a further write */
 constexpr double HANGUP_POLL_S = 0.2;
 constexpr double LINGER_S = 2.0;
 constexpr size_t LINGER_BYTES_MAX = 8'388'608;
@@ -88,6 +95,9 @@ struct conn {
 	struct buf out; /* written up to `out_sent` */
 	size_t out_sent;
 	size_t out_mark; /* out_sent when the write timer started */
+	size_t out_due;  /* of `out`, counted in due_ms */
+	int64_t due_ms;  /* when all of `out` is to be taken, on the boot clock; 0: it was */
+	size_t held;     /* of `out`, counted in the owner's held_bytes */
 	size_t lingered_bytes;
 	ev_io read_io, write_io;
 	ev_timer timer;  /* of the state */
@@ -144,6 +154,35 @@ static void timer_set_ms(struct conn *conn, int64_t after_ms)
 	timer_set(conn, (double)after_ms / 1000);
 }
 
+/* Says how much is held, after `out` changed. */
+static void hold(struct conn *conn)
+{
+	hf_assert(conn->owner->held_bytes >= conn->held);
+	conn->owner->held_bytes += conn->out.len - conn->held;
+	conn->held = conn->out.len;
+}
+
+/* The socket takes no more: what was queued since it last did so gets its time. */
+static void due_add(struct conn *conn)
+{
+	const struct listener_limits *limits = &conn->owner->limits;
+	if (limits->write_bytes_per_s == 0)
+		return;
+	if (conn->due_ms == 0)
+		conn->due_ms = clock_boot_ms() + limits->write_timeout_ms;
+	conn->due_ms +=
+	    (int64_t)((conn->out.len - conn->out_due) * 1'000 / limits->write_bytes_per_s);
+	conn->out_due = conn->out.len;
+}
+
+static void timer_set_write(struct conn *conn)
+{
+	int64_t after_ms = conn->owner->limits.write_timeout_ms;
+	int64_t left_ms = conn->due_ms ? conn->due_ms - clock_boot_ms() : after_ms;
+	left_ms = left_ms > 1 ? left_ms : 1;
+	timer_set_ms(conn, left_ms < after_ms ? left_ms : after_ms);
+}
+
 static void conn_move(struct conn *conn, enum conn_state state)
 {
 	hf_assert(state == CONN_CLOSED || (EDGES[conn->state] & 1u << state));
@@ -159,7 +198,7 @@ static void conn_move(struct conn *conn, enum conn_state state)
 		break;
 	case CONN_WRITING:
 		conn->out_mark = conn->out_sent;
-		timer_set_ms(conn, limits->write_timeout_ms);
+		timer_set_write(conn);
 		break;
 	case CONN_LINGERING:
 		timer_set(conn, LINGER_S);
@@ -198,6 +237,8 @@ static void conn_shut(struct conn *conn)
 	close(conn->fd);
 	conn->fd = -1;
 	struct conn_owner *owner = conn->owner;
+	owner->held_bytes -= conn->held;
+	conn->held = 0;
 	conn->owner = nullptr;
 	owner->on_closed(owner, conn->peer);
 	call_gone(conn);
@@ -221,7 +262,7 @@ static void watch_progress(struct conn *conn)
 	if (!writing || conn->out_sent - conn->out_mark < WRITE_PROGRESS_BYTES)
 		return;
 	conn->out_mark = conn->out_sent;
-	timer_set_ms(conn, conn->owner->limits.write_timeout_ms);
+	timer_set_write(conn);
 }
 
 /* Writes what the socket takes; false when the peer is lost. */
@@ -234,8 +275,9 @@ static bool flush(struct conn *conn)
 			continue;
 		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
 			ev_io_start(conn->loop, &conn->write_io);
+			due_add(conn);
 			if (conn->state == CONN_STREAMING && !ev_is_active(&conn->timer))
-				timer_set_ms(conn, conn->owner->limits.write_timeout_ms);
+				timer_set_write(conn);
 			return true;
 		}
 		if (n < 0)
@@ -247,11 +289,13 @@ static bool flush(struct conn *conn)
 	if (conn->state == CONN_STREAMING)
 		timer_set(conn, 0);
 	conn->drained = conn->drained || conn->out_sent > 0;
-	conn->out_sent = conn->out_mark = 0;
+	conn->out_sent = conn->out_mark = conn->out_due = 0;
+	conn->due_ms = 0;
 	if (conn->out.room > READ_BYTES)
 		buf_deinit(&conn->out);
 	else
 		buf_clear(&conn->out);
+	hold(conn);
 	return true;
 }
 
@@ -271,7 +315,8 @@ static bool refuse(struct conn *conn, struct http_refusal refusal)
 static void dispatch(struct conn *conn)
 {
 	const struct http_request *request = http_request_of(conn->http);
-	struct arena *arena = arena_new(CALL_ARENA_BYTES_MAX);
+	struct arena *arena = arena_new(CALL_ARENA_BYTES_MAX +
+					CALL_ARENA_BODIES_MAX * conn->owner->limits.body_bytes_max);
 	struct conn_call *out = arena_alloc(arena, sizeof *out);
 	*out = (struct conn_call){
 		.call = {
@@ -605,6 +650,15 @@ static void call_free(struct conn_call *out)
 		resume(conn);
 }
 
+bool call_has_room(struct call *call, size_t bytes)
+{
+	const struct conn_call *out = container_of(call, struct conn_call, call);
+	const struct conn_owner *owner = out->conn->owner;
+	if (!owner || owner->limits.held_bytes_max == 0 || bytes <= LISTENER_LARGE_ANSWER_BYTES)
+		return true;
+	return owner->held_bytes + bytes <= owner->limits.held_bytes_max;
+}
+
 void call_reply(struct call *call, const struct reply *reply)
 {
 	struct conn_call *out = container_of(call, struct conn_call, call);
@@ -621,6 +675,7 @@ void call_reply(struct call *call, const struct reply *reply)
 		    call->gone || reply->close || !out->keep_alive || conn->owner->draining;
 		if (!call->gone)
 			http_write_reply(&conn->out, reply, conn->close_after, out->head);
+		hold(conn);
 	}
 	call_free(out);
 }
@@ -637,6 +692,7 @@ void call_stream(struct call *call, const struct stream_head *head)
 	/* Decided now, since the head says it; a drain that begins later closes all the same. */
 	out->keep_alive = out->keep_alive && out->chunks && !conn->owner->draining;
 	http_write_stream(&conn->out, head, !out->keep_alive, out->chunks);
+	hold(conn);
 	resume(conn);
 }
 
@@ -655,6 +711,7 @@ void call_write(struct call *call, struct slice bytes)
 	} else {
 		buf_add_slice(&conn->out, bytes);
 	}
+	hold(conn);
 	resume(conn);
 }
 
@@ -677,6 +734,7 @@ void call_end(struct call *call)
 		conn->close_after = call->gone || !out->keep_alive || conn->owner->draining;
 		if (!call->gone && out->chunks && !out->head)
 			http_write_last_chunk(&conn->out);
+		hold(conn);
 	}
 	call_free(out);
 }

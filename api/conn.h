@@ -12,7 +12,8 @@ struct conn_owner {
 	struct listener_limits limits;
 	void (*route)(struct call *call);
 	void *server;
-	bool draining; /* each answer closes its connection */
+	size_t held_bytes; /* of answers, until their peers have taken all of them */
+	bool draining;     /* each answer closes its connection */
 	/* The socket is closed and `conn` is no longer the owner's; `peer` as given to conn_open.
 	 */
 	void (*on_closed)(struct conn_owner *owner, void *peer);

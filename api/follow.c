@@ -28,10 +28,12 @@ struct follow {
 	int64_t ticked_ms;
 };
 
-/* The way back from the store. It outlives a follower that was removed meanwhile. */
+/* The way back from the store. It outlives the followers that are removed meanwhile. */
 struct look_back {
 	struct follow *follow;
-	struct follower *follower; /* nullptr: removed */
+	struct follower *first; /* of the same owner's same task */
+	int64_t owner;
+	struct task_id id;
 	bool urgent;
 };
 
@@ -66,15 +68,33 @@ static void arm(struct follow *follow)
 static void on_polled(void *ctx, enum hf_code code, const struct task_view *view,
 		      const struct hf_err *err);
 
-static void look_at(struct follower *follower, bool urgent)
+static void look_join(struct look_back *look, struct follower *follower)
+{
+	follower->look = look;
+	follower->again = false;
+	follower->look_next = look->first;
+	look->first = follower;
+}
+
+static void look_leave(struct follower *follower)
+{
+	struct follower **at = &follower->look->first;
+	while (*at != follower)
+		at = &(*at)->look_next;
+	*at = follower->look_next;
+	follower->look = nullptr;
+}
+
+static struct look_back *look_at(struct follower *follower, bool urgent)
 {
 	struct look_back *look = hf_alloc(sizeof *look);
 	look->follow = follower->follow;
-	look->follower = follower;
+	look->owner = follower->owner;
+	look->id = follower->id;
 	look->urgent = urgent;
-	follower->look = look;
-	follower->again = false;
+	look_join(look, follower);
 	store_poll(follower->follow->store, follower->owner, &follower->id, on_polled, look);
+	return look;
 }
 
 /* Results may be large, and these looks are likely to bring some: a few at a time. */
@@ -95,20 +115,32 @@ static void hurry(struct follow *follow)
 static void on_polled(void *ctx, enum hf_code code, const struct task_view *view,
 		      const struct hf_err *err)
 {
-	struct look_back look = *(struct look_back *)ctx;
-	free(ctx);
-	if (look.urgent)
-		look.follow->urgent_looks--;
-	look.follow->away = code != HF_OK && code != HF_MISSING;
+	struct look_back *look = ctx;
+	struct follow *follow = look->follow;
+	if (look->urgent)
+		follow->urgent_looks--;
+	follow->away = code != HF_OK && code != HF_MISSING;
 	if (code != HF_CANCELLED) /* the store is being closed */
-		hurry(look.follow);
-	struct follower *follower = look.follower;
-	if (!follower)
-		return;
-	follower->look = nullptr;
-	if (follower->again && !look.follow->away)
-		follow_again(follower);
-	follower->seen(follower->ctx, code, view, err); /* `follower` may be no more */
+		hurry(follow);
+	for (struct follower *follower; (follower = look->first);) {
+		look_leave(follower);
+		if (follower->again && !follow->away)
+			follow_again(follower);
+		/* `follower` may be no more afterwards, and others may have left the look. */
+		follower->seen(follower->ctx, code, view, err);
+	}
+	free(look);
+}
+
+/* However many streams follow a task, a tick looks at it once. */
+static struct look_back *find_look(struct look_back *const *looks, size_t count,
+				   const struct follower *follower)
+{
+	for (size_t i = 0; i < count; i++)
+		if (looks[i]->owner == follower->owner &&
+		    task_id_equal(&looks[i]->id, &follower->id))
+			return looks[i];
+	return nullptr;
 }
 
 static void on_tick(struct ev_loop *, ev_timer *timer, int)
@@ -116,15 +148,22 @@ static void on_tick(struct ev_loop *, ev_timer *timer, int)
 	struct follow *follow = container_of(timer, struct follow, timer);
 	size_t count = follow->round.count;
 	size_t looks = count < FOLLOW_LOOKS_MAX ? count : FOLLOW_LOOKS_MAX;
+	struct look_back *now[FOLLOW_LOOKS_MAX];
+	size_t now_count = 0;
 	follow->ticked_ms = clock_boot_ms();
 	for (size_t i = 0; i < looks; i++) {
 		struct follower *at = follow->round.first;
+		struct look_back *look;
 		line_take(&follow->round, at);
 		line_append(&follow->round, at);
 		if (at->look)
 			at->again = at->again || follow->hinted > 0;
-		else if (!at->paused)
-			look_at(at, false);
+		else if (at->paused)
+			continue;
+		else if ((look = find_look(now, now_count, at)))
+			look_join(look, at);
+		else
+			now[now_count++] = look_at(at, false);
 	}
 	follow->hinted -= follow->hinted < looks ? follow->hinted : looks;
 	arm(follow);
@@ -175,8 +214,7 @@ void follow_remove(struct follower *follower)
 		return;
 	line_take(follower->urgent ? &follow->urgent : &follow->round, follower);
 	if (follower->look)
-		follower->look->follower = nullptr;
-	follower->look = nullptr;
+		look_leave(follower);
 	follower->follow = nullptr;
 }
 

@@ -34,9 +34,10 @@ struct follower {
 	/* private */
 	struct follow *follow; /* nullptr: not followed */
 	struct follower *next, *previous;
-	struct look_back *look; /* in flight */
-	bool again;             /* that look may have been too early */
-	bool urgent;            /* stands in that line */
+	struct look_back *look;     /* in flight */
+	struct follower *look_next; /* of those that this look is for */
+	bool again;                 /* that look may have been too early */
+	bool urgent;                /* stands in that line */
 };
 
 [[nodiscard]] struct follow *follow_new(struct ev_loop *loop, struct store *store);

@@ -255,13 +255,22 @@ struct http_refusal http_refusal_of(const struct http *http)
 }
 
 /* "METHOD SP target SP HTTP/1.x", single spaces, nothing else. llhttp forgives more. */
+static bool check_method(struct http *http, struct slice method)
+{
+	if (!text_is_token(method))
+		return refuse(http, 400, "malformed method");
+	if (method.len > METHOD_BYTES_MAX)
+		return refuse(http, 501, "unknown method");
+	return true;
+}
+
 static bool check_request_line(struct http *http, struct slice line)
 {
 	struct slice method, target, version = line;
 	if (!text_split(&version, ' ', &method) || !text_split(&version, ' ', &target))
 		return refuse(http, 400, "malformed request line");
-	if (!text_is_token(method))
-		return refuse(http, 400, "malformed method");
+	if (!check_method(http, method))
+		return false;
 	if (target.len > HTTP_TARGET_BYTES_MAX)
 		return refuse(http, 414, "target too long");
 	if (version.len != strlen("HTTP/1.1") || memcmp(version.data, "HTTP/", 5) != 0 ||
@@ -528,9 +537,7 @@ static bool check_method_so_far(struct http *http)
 	size_t len = http->head.len < most ? http->head.len : most;
 	const char *space = memchr(http->head.data, ' ', len);
 	struct slice method = { http->head.data, space ? (size_t)(space - http->head.data) : len };
-	if (!text_is_token(method) || method.len > METHOD_BYTES_MAX)
-		return refuse(http, 400, "malformed method");
-	return true;
+	return check_method(http, method);
 }
 
 /* A line that is still growing must stay within what it could be once whole. */

@@ -89,10 +89,15 @@ bool ladder_gate(const struct call *call, const struct gate *gate, struct refusa
 	return true;
 }
 
+constexpr size_t REQUESTED_LEN_MAX = 64;
+
 static enum ladder refuse_version(struct arena *arena, struct slice requested,
 				  struct refusal *refusal)
 {
 	hf_cleanup(buf) struct buf data = {};
+	/* As long as a body: of no use to whoever sent it. */
+	if (requested.len > REQUESTED_LEN_MAX)
+		requested.len = REQUESTED_LEN_MAX;
 	buf_add_text(&data, "{\"supported\":[\"" MCP_REVISION "\"],\"requested\":");
 	json_string_encode(requested, &data);
 	buf_add_byte(&data, '}');

@@ -6,6 +6,7 @@
 #include "api/cursor.h"
 #include "api/result.h"
 #include "runtime/base.h"
+#include "runtime/config.h"
 #include "runtime/json.h"
 
 static int compare(struct slice a, struct slice b)
@@ -51,7 +52,8 @@ void list_reply(struct request *request, const struct list *list)
 	while (first < list->count && last.len > 0 &&
 	       compare(item_at(list, first)->key, buf_slice(&last)) <= 0)
 		first++;
-	size_t end = list->count - first > LIST_PAGE_MAX ? first + LIST_PAGE_MAX : list->count;
+	size_t page = (size_t)request->api->config->list_page;
+	size_t end = list->count - first > page ? first + page : list->count;
 
 	buf_add_format(&result, "{\"resultType\":\"complete\",\"%s\":[", list->member);
 	for (size_t i = first; i < end; i++) {

@@ -5,7 +5,6 @@
 #include "api/mcp.h"
 #include "runtime/slice.h"
 
-constexpr size_t LIST_PAGE_MAX = 100;        /* entries a page */
 constexpr int64_t LIST_CACHE_TTL_MS = 5'000; /* of ttlMs */
 
 struct list_item {

@@ -259,7 +259,7 @@ static void on_seen(void *ctx, enum hf_code code, const struct task_view *view,
 	bool first = !followed->asked;
 	if (code != HF_OK && code != HF_MISSING) {
 		if (first) { /* nothing was said yet */
-			request_unavailable(request_take(listen), code, err, nullptr);
+			request_unavailable(request_take(listen), code, err, "no");
 			listen_free(listen);
 		}
 		return;
@@ -320,8 +320,6 @@ static void refuse(struct request *request, int status, enum rpc_code code, cons
 	refusal_set(&refusal, status, code, message);
 	if (code == RPC_MISSING_CAPABILITY)
 		refusal.data = slice_of(MCP_TASKS_REQUIRED);
-	if (code == RPC_INTERNAL)
-		refusal.extra = "Retry-After: 1\r\n";
 	request_refuse(request, &refusal);
 }
 
@@ -349,6 +347,13 @@ static struct listen *listen_new(struct request *request)
 	return listen;
 }
 
+/* There is no such task, nor a week to look in, of which there are more than anyone should make the
+ * store look through. Clocks may differ by less. */
+static bool is_of_the_future(const struct task_id *id)
+{
+	return task_id_ms(id) > clock_wall_ms() + LISTEN_FUTURE_MS;
+}
+
 static void start(struct request *request)
 {
 	const struct api *api = request->api;
@@ -357,15 +362,17 @@ static void start(struct request *request)
 		return;
 	}
 	if (api->closing) {
-		request_unavailable(request, HF_BUSY, nullptr, nullptr);
+		request_unavailable(request, HF_BUSY, nullptr, "no");
 		return;
 	}
 	if ((int64_t)request->principal->listens >= api->config->listens_per_owner_max) {
-		refuse(request, 429, RPC_INTERNAL, "Too many streams are open for this caller");
+		request_refuse_bound(request, 429, "listens_per_owner",
+				     "Too many streams are open for this caller");
 		return;
 	}
 	if ((int64_t)api->listens->count >= api->config->listens_max) {
-		refuse(request, 503, RPC_INTERNAL, "Too many streams are open; try again shortly");
+		request_refuse_bound(request, 503, "listens",
+				     "Too many streams are open; try again shortly");
 		return;
 	}
 
@@ -377,6 +384,12 @@ static void start(struct request *request)
 		followed->follower.id = listen->wanted->tasks[i];
 		followed->follower.seen = on_seen;
 		followed->follower.ctx = followed;
+		if (is_of_the_future(&followed->follower.id)) {
+			followed->asked = true;
+			listen->asking--;
+			listen->following--;
+			continue;
+		}
 		follow_add(api->follow, &followed->follower);
 	}
 	if (listen->asking == 0)

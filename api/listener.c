@@ -272,6 +272,8 @@ void listener_collect(const struct listener *listener)
 	const struct listener_limits *limits = &listener->owner.limits;
 	metric_bound("connections", (int64_t)listener->connections,
 		     (int64_t)limits->connections_max);
+	metric_bound("answer_bytes", (int64_t)listener->owner.held_bytes,
+		     (int64_t)limits->held_bytes_max);
 	metric_bound("connections_per_address", (int64_t)fullest_address(listener),
 		     (int64_t)limits->connections_per_address_max);
 }

@@ -10,6 +10,10 @@
 struct ev_loop;
 struct listener;
 
+constexpr size_t LISTENER_WRITE_BYTES_PER_S = 65'536;     /* slower readers are cut off */
+constexpr size_t LISTENER_HELD_BYTES_MAX = 268'435'456;   /* of answers not taken yet, in sum */
+constexpr size_t LISTENER_LARGE_ANSWER_BYTES = 1'048'576; /* smaller ones are held all the same */
+
 struct listener_limits {
 	size_t connections_max;
 	size_t connections_per_address_max; /* 0: none of its own */
@@ -19,6 +23,8 @@ struct listener_limits {
 	int64_t body_timeout_ms;   /* end of headers to the end of the body */
 	int64_t idle_timeout_ms;   /* between requests */
 	int64_t write_timeout_ms;  /* a peer that does not read its answer */
+	size_t write_bytes_per_s;  /* and beyond that, how slowly one may read; 0: ever so slowly */
+	size_t held_bytes_max;     /* call_has_room; 0: no bound */
 };
 
 /* Listens on "host:port" or "[v6]:port" with SO_REUSEPORT. `route` is called for each request

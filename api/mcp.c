@@ -123,8 +123,26 @@ static void answer(struct request *request, int status, struct slice message, co
 	call_end(request_end(request));
 }
 
+/* What could not be held is told later: an outcome is in the store. */
+static bool has_room(struct request *request, size_t bytes)
+{
+	if (call_has_room(request->call, bytes))
+		return true;
+	metric_add(METRIC_bound_refused_total, "answer_bytes", 1);
+	request_refuse(request, &(struct refusal){
+				    .status = 503,
+				    .code = RPC_INTERNAL,
+				    .message = "Too many large answers are not taken yet; try "
+					       "again shortly",
+				    .extra = RETRY_AFTER,
+				});
+	return false;
+}
+
 void request_reply(struct request *request, struct slice result)
 {
+	if (!has_room(request, result.len))
+		return;
 	hf_cleanup(buf) struct buf body = {};
 	rpc_begin(request->rpc.id, &body);
 	buf_add_slice(&body, result);
@@ -143,6 +161,8 @@ void request_refuse(struct request *request, const struct refusal *refusal)
 
 void request_error(struct request *request, struct slice error)
 {
+	if (!has_room(request, error.len))
+		return;
 	hf_cleanup(buf) struct buf body = {};
 	rpc_error_stored(request->rpc.id, error, &body);
 	answer(request, 200, buf_slice(&body), nullptr);
@@ -201,6 +221,18 @@ void request_unavailable(struct request *request, enum hf_code code, const struc
 				       : (struct slice){},
 			   .extra = passing ? RETRY_AFTER : nullptr,
 		       });
+}
+
+void request_refuse_bound(struct request *request, int status, const char *bound,
+			  const char *message)
+{
+	hf_assert(status == 429 || status == 503);
+	metric_add(METRIC_bound_refused_total, bound, 1);
+	request_refuse(request, &(struct refusal){ .status = status,
+						   .code = RPC_INTERNAL,
+						   .message = message,
+						   .data = slice_of("{\"executed\":\"no\"}"),
+						   .extra = RETRY_AFTER });
 }
 
 static void on_owner(void *ctx, enum hf_code code, int64_t owner, const struct hf_err *err)

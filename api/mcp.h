@@ -63,6 +63,9 @@ void request_error(struct request *request, struct slice error);
 void request_drop(struct request *request);
 /* JSON-RPC -32602 under HTTP 200. `data`: JSON text, or empty. */
 void request_refuse_params(struct request *request, const char *message, struct slice data);
+/* A bound is reached, 429 or 503: nothing was done, come again. `bound`: as in metrics. */
+void request_refuse_bound(struct request *request, int status, const char *bound,
+			  const char *message);
 /* The store did not do it. `executed` (nullable): what to say in data. Logged here. */
 void request_unavailable(struct request *request, enum hf_code code, const struct hf_err *err,
 			 const char *executed);

@@ -107,8 +107,15 @@ static struct slice responses_of(const struct request *request)
 
 static void answer(struct request *request)
 {
-	store_answer(request->api->store, request->principal->owner, request->detail,
-		     responses_of(request), on_answered, request);
+	struct principal *principal = request->principal;
+	if (principal->updates >= AUTH_UPDATES_MAX) {
+		request_refuse_bound(request, 429, "updates_per_principal",
+				     "Too many answers at once; try again shortly");
+		return;
+	}
+	struct hold *hold = hold_new(principal, &principal->updates, nullptr);
+	store_answer(request->api->store, principal->owner, request->detail, responses_of(request),
+		     (struct store_end){ hold_free, hold }, on_answered, request);
 }
 
 /* Whether an answer fits what was asked is the phase's affair, which asks again where it does not

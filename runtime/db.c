@@ -30,6 +30,7 @@ struct call {
 	const char *sql;
 	struct pgparams params;
 	db_done *done;
+	void (*ended)(void *ctx); /* nullable */
 	void *ctx;
 	int64_t give_up_at_ms; /* boot time; 0: never */
 	int64_t not_before_ms; /* a failed call waits this out before it is sent again */
@@ -93,6 +94,8 @@ static void call_free(struct call *call)
 {
 	PQclear(call->result);
 	pgparams_deinit(&call->params);
+	if (call->ended)
+		call->ended(call->ctx);
 	free(call);
 }
 
@@ -500,12 +503,19 @@ void db_collect(const struct db *db)
 void db_call(struct db *db, const char *sql, struct pgparams *params, int64_t give_up_ms,
 	     db_done *done, void *ctx)
 {
+	db_call_until(db, sql, params, give_up_ms, done, nullptr, ctx);
+}
+
+void db_call_until(struct db *db, const char *sql, struct pgparams *params, int64_t give_up_ms,
+		   db_done *done, void (*ended)(void *ctx), void *ctx)
+{
 	hf_assert(done);
 	struct call *call = hf_alloc(sizeof *call);
 	call->sql = sql;
 	call->params = *params;
 	*params = (struct pgparams){};
 	call->done = done;
+	call->ended = ended;
 	call->ctx = ctx;
 	call->give_up_at_ms = give_up_ms ? clock_boot_ms() + give_up_ms : 0;
 	calls_add(&db->queue, call);

@@ -47,6 +47,12 @@ void db_collect(const struct db *db);
 typedef void db_done(void *ctx, enum hf_code code, const PGresult *result,
 		     const struct hf_err *err);
 
+/* As db_call, and `ended` is told when nothing of the call is held here any more: behind `done`,
+ * and where that was told that it gave up on what is in flight, when the answer has come or the
+ * connection is lost. */
+void db_call_until(struct db *db, const char *sql, struct pgparams *params, int64_t give_up_ms,
+		   db_done *done, void (*ended)(void *ctx), void *ctx);
+
 /* `sql` must live for ever (a literal). Takes the params over and leaves them empty.
  * give_up_ms 0: never. */
 void db_call(struct db *db, const char *sql, struct pgparams *params, int64_t give_up_ms,

@@ -159,34 +159,79 @@ enum hf_code input_request_check(struct slice request, int *kind, struct hf_err 
 /* --- answers ------------------------------------------------------------------------------------
  */
 
-static bool is_const(struct slice choice, struct slice value)
+/* A value in the form that it is compared in, made once however many choices there are. */
+struct said {
+	enum json_type type;
+	struct slice value;
+	struct buf text; /* a string's characters; canonical where it is a list or an object */
+};
+
+static void said_set(struct said *said, struct slice value)
 {
-	hf_cleanup(buf) struct buf a = {}, b = {};
-	json_canonical(choice, nullptr, &a);
-	json_canonical(value, nullptr, &b);
-	return slice_equal(buf_slice(&a), buf_slice(&b));
+	said->type = json_type_of(value);
+	said->value = value;
+	buf_clear(&said->text);
+	if (said->type == JSON_STRING)
+		json_string_decode(value, &said->text);
+	else if (said->type == JSON_ARRAY || said->type == JSON_OBJECT)
+		json_canonical(value, nullptr, &said->text);
 }
 
-/* `enum`, or `oneOf`/`anyOf` of {const}; a schema without a choice allows anything. */
-static bool is_chosen(struct slice schema, struct slice value)
+static inline void hf_cleanup_said(struct said *said)
 {
-	static const char *const lists[] = { "oneOf", "anyOf" };
+	buf_deinit(&said->text);
+}
+
+static bool is_const(struct slice choice, const struct said *said)
+{
+	if (json_type_of(choice) != said->type)
+		return false;
+	if (said->type == JSON_STRING)
+		return json_string_is(choice, said->text.data ? said->text.data : "");
+	if (said->type == JSON_NUMBER)
+		return json_number_compare(choice, said->value) == 0;
+	if (said->type != JSON_ARRAY && said->type != JSON_OBJECT)
+		return true;
+	hf_cleanup(buf) struct buf text = {};
+	json_canonical(choice, nullptr, &text);
+	return slice_equal(buf_slice(&text), buf_slice(&said->text));
+}
+
+static const char *const choice_lists[] = { "enum", "oneOf", "anyOf" };
+
+/* `enum`, or `oneOf`/`anyOf` of {const}; a schema without a choice allows anything. */
+static bool is_chosen(struct slice schema, const struct said *said)
+{
 	struct slice choices, choice, constant;
-	bool free = true, found = false;
-	if (json_member(schema, "enum", &choices)) {
-		free = false;
-		for (size_t at = 0; json_array_next(choices, &at, &choice);)
-			found = found || is_const(choice, value);
-	}
-	for (size_t i = 0; i < countof(lists); i++) {
-		if (!json_member(schema, lists[i], &choices))
+	bool free = true;
+	for (size_t i = 0; i < countof(choice_lists); i++) {
+		if (!json_member(schema, choice_lists[i], &choices))
 			continue;
 		free = false;
-		for (size_t at = 0; json_array_next(choices, &at, &choice);)
-			found = found || (json_member(choice, "const", &constant) &&
-					  is_const(constant, value));
+		for (size_t at = 0; json_array_next(choices, &at, &choice);) {
+			constant = choice;
+			if (i > 0 && !json_member(choice, "const", &constant))
+				continue;
+			if (is_const(constant, said))
+				return true;
+		}
 	}
-	return free || found;
+	return free;
+}
+
+/* How many choices a schema has; -1: it leaves the choice free. */
+static int64_t choices_count(struct slice schema)
+{
+	struct slice choices, choice;
+	int64_t count = -1;
+	for (size_t i = 0; i < countof(choice_lists); i++) {
+		if (!json_member(schema, choice_lists[i], &choices))
+			continue;
+		count += count < 0;
+		for (size_t at = 0; json_array_next(choices, &at, &choice);)
+			count++;
+	}
+	return count;
 }
 
 static size_t characters(struct slice text)
@@ -218,36 +263,59 @@ static bool number_fits(struct slice schema, struct slice value)
 	return !(json_member(schema, "maximum", &bound) && json_number_compare(value, bound) > 0);
 }
 
+/* Choices of a list: each counts once, so more of them than there are is no selection. What is too
+ * long is told before any of it is compared. */
 static bool list_fits(struct slice schema, struct slice value)
 {
-	struct slice items, element;
-	int64_t count = 0;
-	bool fits = json_member(schema, "items", &items);
-	for (size_t at = 0; json_array_next(value, &at, &element); count++)
-		fits = fits && json_type_of(element) == JSON_STRING && is_chosen(items, element);
-	return fits && keeps(schema, "minItems", "maxItems", count);
+	struct slice items, element, bound;
+	int64_t count = 0, most;
+	if (!json_member(schema, "items", &items))
+		return false;
+	int64_t choices = choices_count(items);
+	if (!json_member(schema, "maxItems", &bound) || !json_integer(bound, &most))
+		most = INT64_MAX;
+	if (choices >= 0 && choices < most)
+		most = choices;
+	for (size_t at = 0; count <= most && json_array_next(value, &at, &element);)
+		count++;
+	if (count > most || !keeps(schema, "minItems", "maxItems", count))
+		return false;
+	hf_cleanup(said) struct said said = {};
+	for (size_t at = 0; json_array_next(value, &at, &element);) {
+		if (json_type_of(element) != JSON_STRING)
+			return false;
+		if (choices < 0)
+			continue;
+		said_set(&said, element);
+		if (!is_chosen(items, &said))
+			return false;
+	}
+	return true;
+}
+
+static bool type_fits(struct slice schema, const struct said *said)
+{
+	struct slice type;
+	enum json_type got = said->type;
+	if (!json_member(schema, "type", &type))
+		return false;
+	if (json_string_is(type, "string"))
+		return got == JSON_STRING && keeps(schema, "minLength", "maxLength",
+						   (int64_t)characters(buf_slice(&said->text)));
+	if (json_string_is(type, "boolean"))
+		return got == JSON_TRUE || got == JSON_FALSE;
+	if (json_string_is(type, "array"))
+		return got == JSON_ARRAY && list_fits(schema, said->value);
+	bool whole = json_string_is(type, "integer");
+	return got == JSON_NUMBER && (!whole || json_number_whole(said->value)) &&
+	       number_fits(schema, said->value);
 }
 
 static bool value_fits(struct slice schema, struct slice value)
 {
-	struct slice type;
-	enum json_type got = json_type_of(value);
-	if (!json_member(schema, "type", &type) || !is_chosen(schema, value))
-		return false;
-	if (json_string_is(type, "string")) {
-		hf_cleanup(buf) struct buf text = {};
-		if (got == JSON_STRING)
-			json_string_decode(value, &text);
-		return got == JSON_STRING && keeps(schema, "minLength", "maxLength",
-						   (int64_t)characters(buf_slice(&text)));
-	}
-	if (json_string_is(type, "boolean"))
-		return got == JSON_TRUE || got == JSON_FALSE;
-	if (json_string_is(type, "array"))
-		return got == JSON_ARRAY && list_fits(schema, value);
-	bool whole = json_string_is(type, "integer");
-	return got == JSON_NUMBER && (!whole || json_number_whole(value)) &&
-	       number_fits(schema, value);
+	hf_cleanup(said) struct said said = {};
+	said_set(&said, value);
+	return type_fits(schema, &said) && is_chosen(schema, &said);
 }
 
 static enum hf_code content_check(struct slice schema, struct slice content, struct hf_err *err)

@@ -375,6 +375,7 @@ static char escape_of(unsigned char byte)
 
 void json_string_encode(struct slice text, struct buf *out)
 {
+	static const char hex[] = "0123456789abcdef";
 	size_t plain = 0; /* start of what is not yet written */
 	buf_add_byte(out, '"');
 	for (size_t at = 0; at < text.len;) {
@@ -391,7 +392,8 @@ void json_string_encode(struct slice text, struct buf *out)
 		if (foreign)
 			buf_add_text(out, "\xef\xbf\xbd");
 		else if (escape == 'u')
-			buf_add_format(out, "\\u%04x", byte);
+			buf_add(out,
+				(char[]){ '\\', 'u', '0', '0', hex[byte >> 4], hex[byte & 15] }, 6);
 		else
 			buf_add(out, (char[]){ '\\', escape }, 2);
 		plain = ++at;

@@ -63,6 +63,13 @@ void store_catalog(struct store *store, int64_t since,
 				const struct hf_err *err),
 		   void *ctx);
 
+/* For who counts what the store holds: called once nothing of an operation is in flight any more,
+ * which may be long after `done` was told that it gave up; never before. */
+struct store_end {
+	void (*ended)(void *ctx);
+	void *ctx;
+};
+
 /* An artifact of a task of its owner, from the last phase that made one of that name and is done:
  * its bytes are final. Over `bytes_max`: `content` is empty, `size` tells. HF_MISSING: no such
  * task of that owner, or no such artifact (V8). */
@@ -70,8 +77,13 @@ struct store_artifact {
 	struct slice media_type, content;
 	int64_t size;
 };
-void store_artifact_of(struct store *store, int64_t owner, const struct task_id *id,
-		       struct slice name, size_t bytes_max,
+struct artifact_look {
+	int64_t owner;
+	const struct task_id *id;
+	struct slice name;
+	size_t bytes_max;
+};
+void store_artifact_of(struct store *store, const struct artifact_look *look, struct store_end end,
 		       void (*done)(void *ctx, enum hf_code code,
 				    const struct store_artifact *artifact,
 				    const struct hf_err *err),
@@ -150,7 +162,7 @@ void store_find(struct store *store, int64_t owner, struct slice tool_name, stru
  * they are durable; whatever is not asked, or answered already, is passed by, and so is all where
  * the task is over. `taken`: how many were new. HF_MISSING as above. */
 void store_answer(struct store *store, int64_t owner, const struct task_id *id,
-		  struct slice answers,
+		  struct slice answers, struct store_end end,
 		  void (*done)(void *ctx, enum hf_code code, int taken, const struct hf_err *err),
 		  void *ctx);
 

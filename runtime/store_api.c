@@ -595,6 +595,7 @@ void store_detach(struct store *store, const struct task_id *id, const struct uu
 
 struct answer_op {
 	struct store *store;
+	struct store_end end;
 	void (*done)(void *ctx, enum hf_code code, int taken, const struct hf_err *err);
 	void *ctx;
 };
@@ -614,23 +615,29 @@ static void on_answer(void *ctx, enum hf_code code, const PGresult *result,
 			store_wake(op->store, WAKE_WORK);
 	}
 	op->done(op->ctx, code, taken, err);
+}
+
+static void on_answer_ended(void *ctx)
+{
+	struct answer_op *op = ctx;
+	op->end.ended(op->end.ctx);
 	free(op);
 }
 
 void store_answer(struct store *store, int64_t owner, const struct task_id *id,
-		  struct slice answers,
+		  struct slice answers, struct store_end end,
 		  void (*done)(void *ctx, enum hf_code code, int taken, const struct hf_err *err),
 		  void *ctx)
 {
 	struct answer_op *op = hf_alloc(sizeof *op);
-	*op = (struct answer_op){ store, done, ctx };
+	*op = (struct answer_op){ store, end, done, ctx };
 	struct pgparams params = {};
 	pgparams_int4(&params, task_id_week(id));
 	pgparams_int8(&params, owner);
 	pgparams_bytea(&params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });
 	pgparams_text(&params, answers);
-	db_call(store->lanes[LANE_WRITE], "SELECT * FROM holdfast.answer($1, $2, $3, $4)", &params,
-		STORE_GIVE_UP_MS, on_answer, op);
+	db_call_until(store->lanes[LANE_WRITE], "SELECT * FROM holdfast.answer($1, $2, $3, $4)",
+		      &params, STORE_GIVE_UP_MS, on_answer, on_answer_ended, op);
 }
 
 /* --- intent window ---------------------------------------------------------------------------- */

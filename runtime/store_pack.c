@@ -9,6 +9,7 @@ struct artifact_op {
 	void (*done)(void *ctx, enum hf_code code, const struct store_artifact *artifact,
 		     const struct hf_err *err);
 	void *ctx;
+	struct store_end end;
 };
 
 static void on_artifact(void *ctx, enum hf_code code, const PGresult *result,
@@ -28,24 +29,30 @@ static void on_artifact(void *ctx, enum hf_code code, const PGresult *result,
 			.content = pgrow_slice(result, 0, 2),
 		};
 	op->done(op->ctx, code, code == HF_OK ? &artifact : nullptr, err);
+}
+
+static void on_artifact_ended(void *ctx)
+{
+	struct artifact_op *op = ctx;
+	op->end.ended(op->end.ctx);
 	free(op);
 }
 
-void store_artifact_of(struct store *store, int64_t owner, const struct task_id *id,
-		       struct slice name, size_t bytes_max,
+void store_artifact_of(struct store *store, const struct artifact_look *look, struct store_end end,
 		       void (*done)(void *ctx, enum hf_code code,
 				    const struct store_artifact *artifact,
 				    const struct hf_err *err),
 		       void *ctx)
 {
 	struct artifact_op *op = hf_alloc(sizeof *op);
-	*op = (struct artifact_op){ done, ctx };
+	*op = (struct artifact_op){ done, ctx, end };
 	struct pgparams params = {};
-	pgparams_int4(&params, task_id_week(id));
-	pgparams_int8(&params, owner);
-	pgparams_bytea(&params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });
-	pgparams_text(&params, name);
-	pgparams_int8(&params, (int64_t)bytes_max);
-	db_call(store->lanes[LANE_READ], "SELECT * FROM holdfast.artifact_of($1, $2, $3, $4, $5)",
-		&params, STORE_GIVE_UP_MS, on_artifact, op);
+	pgparams_int4(&params, task_id_week(look->id));
+	pgparams_int8(&params, look->owner);
+	pgparams_bytea(&params, (struct slice){ (const char *)look->id->bytes, TASK_ID_BYTES });
+	pgparams_text(&params, look->name);
+	pgparams_int8(&params, (int64_t)look->bytes_max);
+	db_call_until(store->lanes[LANE_READ],
+		      "SELECT * FROM holdfast.artifact_of($1, $2, $3, $4, $5)", &params,
+		      STORE_GIVE_UP_MS, on_artifact, on_artifact_ended, op);
 }

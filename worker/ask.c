@@ -73,6 +73,16 @@ static bool look_at(const struct entry *entry, struct slice request, enum ask_st
 	return *state == ASK_SILENT || input_answer_check(sent, entry->answer, err) == HF_OK;
 }
 
+/* The asking behind the nth is there: the nth was found a misfit, which is not found out anew. */
+static bool was_asked_again(const struct run *run, struct slice key, int n)
+{
+	hf_cleanup(buf) struct buf name = {};
+	struct entry entry;
+	buf_add_slice(&name, key);
+	buf_add_format(&name, ".%d", n + 1);
+	return n < INPUT_ASKED_MAX && find(run, buf_slice(&name), &entry);
+}
+
 enum hf_code ask_look(struct run *run, struct slice key, struct slice request,
 		      enum ask_state *state, struct slice *answer, struct buf *questions,
 		      struct hf_err *err)
@@ -105,6 +115,8 @@ enum hf_code ask_look(struct run *run, struct slice key, struct slice request,
 			return hf_fail(err, HF_CONFLICT,
 				       "asks under the key %s, which another phase has used",
 				       name.data);
+		if (there && entry.phase >= 0 && was_asked_again(run, key, n))
+			continue;
 		if (there && !look_at(&entry, request, state, answer, &misfit))
 			continue;
 		if (!there && keys_count(run) >= INPUT_KEYS_MAX)

@@ -105,13 +105,16 @@ $$;
 -- again; of several at once that find it so, one is: the row's lock decides, and the next statement
 -- sees what the winner wrote. There are no buckets of time, so no edge between two of them.
 -- Durable before the call is accepted, so that no crash in between makes two of them.
--- Locks: one row. Twice with the same `fresh` is once. Rows go after a day, see sweep_windows.
+-- Who joins only reads. Locks: else one row. Twice with the same `fresh` is once. Rows go after a day, see sweep_windows.
 CREATE OR REPLACE FUNCTION intent_window(digest bytea, fresh text, window_ms bigint) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     chosen text;
 BEGIN
+    SELECT w.effect_id INTO chosen FROM holdfast.intent_window w
+    WHERE w.digest = intent_window.digest AND w.opened + ms(window_ms) > now_()
+      AND w.opened <= now_() + interval '1 minute';
     WHILE chosen IS NULL LOOP -- again where it was swept in between
         INSERT INTO holdfast.intent_window AS w (digest, effect_id, opened)
         VALUES (intent_window.digest, fresh, now_())

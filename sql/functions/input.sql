@@ -90,8 +90,9 @@ END $$;
 -- Answers to a task, a JSON object key -> answer. The first answer of a key stands; unknown keys
 -- and a task that is over are passed by; one to a key that the tool declares and has not asked is
 -- kept. Where nothing is left open the task is ready. `known`: there is such a task of this owner
--- (V8); `woken`: a worker is to be told; `taken`: how many were stored. Locks: the work row, then
--- its inbox. Twice: the second changes nothing.
+-- (V8); `woken`: a worker is to be told; `taken`: how many were stored. Locks: none where a look
+-- without any finds nothing to take, so that junk costs no WAL and no commit to wait for; else the
+-- work row, then its inbox. Twice: the second changes nothing.
 CREATE OR REPLACE FUNCTION answer(week integer, owner bigint, task bytea, answers text)
 RETURNS TABLE (known boolean, woken boolean, taken integer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
@@ -104,8 +105,8 @@ DECLARE
 BEGIN
     woken := false;
     taken := 0;
-    SELECT x.ctid AS tid, x.state, x.phase, v.inputs INTO w FROM work x JOIN tool v ON v.tool = x.queue
-    WHERE x.task = answer.task AND x.owner = answer.owner FOR UPDATE OF x;
+    SELECT x.state, x.phase, v.inputs INTO w FROM work x JOIN tool v ON v.tool = x.queue
+    WHERE x.task = answer.task AND x.owner = answer.owner;
     IF NOT FOUND THEN
         known := EXISTS (SELECT FROM task_views(answer.week, ARRAY[answer.task]) v
                          WHERE v.owner = answer.owner);
@@ -113,6 +114,21 @@ BEGIN
         RETURN;
     END IF;
     known := true;
+    -- What is asked or answered meanwhile is not missed: nobody can have seen a question that is not
+    -- committed, and of a key's answers the first stands.
+    IF NOT (w.state = 'waiting' AND NOT is_asking(answer.week, answer.task, w.phase)) AND NOT EXISTS (
+            SELECT FROM json_each(answers::json) a
+            LEFT JOIN inbox i ON i.week = answer.week AND i.task = answer.task AND i.key = a.key
+            WHERE CASE WHEN i.key IS NULL THEN a.key = ANY (w.inputs) ELSE i.how IS NULL END) THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    SELECT x.ctid AS tid, x.state, x.phase, v.inputs INTO w FROM work x JOIN tool v ON v.tool = x.queue
+    WHERE x.task = answer.task AND x.owner = answer.owner FOR UPDATE OF x;
+    IF NOT FOUND THEN -- over meanwhile
+        RETURN NEXT;
+        RETURN;
+    END IF;
     UPDATE inbox i SET how = 'answer', answer = a.value::text, answered = at
     FROM json_each(answers::json) a
     WHERE i.week = answer.week AND i.task = answer.task AND i.key = a.key AND i.how IS NULL;

@@ -210,6 +210,10 @@ static void on_call(struct call *call)
 	} else if (slice_is(call->path, "/live")) {
 		answer_number(call, listener_connections(server->listener));
 	} else if (slice_is(call->path, "/big")) {
+		if (!call_has_room(call, BIG_BYTES)) {
+			call_reply(call, &(struct reply){ .status = 503 });
+			return;
+		}
 		char *big = hf_alloc(BIG_BYTES);
 		memset(big, 'b', BIG_BYTES);
 		answer(call, (struct slice){ big, BIG_BYTES });
@@ -776,6 +780,68 @@ HF_TEST(conn, a_peer_that_does_not_read_is_dropped_and_one_that_does_gets_it_all
 	cr_assert_eq(recv(slow, room, left, MSG_WAITALL), (ssize_t)left);
 	close(deaf);
 	close(slow);
+}
+
+static void start_demanding(void)
+{
+	struct listener_limits limits = LIMITS;
+	limits.write_timeout_ms = 500;
+	limits.write_bytes_per_s = BIG_BYTES;
+	limits.held_bytes_max = 2 * BIG_BYTES - 1;
+	start_with(&limits);
+}
+
+/* Each bit of reading buys time, but not for ever: all of it is due in 1.5 s. */
+HF_TEST(conn, who_reads_too_slowly_is_dropped, .init = start_demanding, .fini = stop)
+{
+	static const char *const paths[] = { GET("/big"), GET("/lump") };
+	static char got[65'536];
+	for (size_t i = 0; i < countof(paths); i++) {
+		int slow = dial_narrow();
+		int64_t start_at = now_ms();
+		say(slow, paths[i]);
+		ssize_t n = 1;
+		size_t total = 0;
+		while (n > 0 && now_ms() - start_at < 4'000) {
+			poll(nullptr, 0, 50);
+			n = recv(slow, got, sizeof got, 0);
+			total += n > 0 ? (size_t)n : 0;
+		}
+		cr_expect_leq(n, 0, "it goes on");
+		cr_expect_lt(total, BIG_BYTES);
+		cr_expect_gt(now_ms() - start_at, 1'000);
+		close(slow);
+	}
+	int keen = dial_narrow();
+	say(keen, GET("/big"));
+	expect(keen, 200, nullptr);
+	close(keen);
+}
+
+HF_TEST(conn, large_answers_that_nobody_takes_are_bounded_in_sum, .init = start_demanding,
+	.fini = stop)
+{
+	int first = dial_narrow(), second = dial_narrow();
+	for (int i = 0; i < 3; i++) {
+		say(first, GET("/big"));
+		wait_for_number(GET("/live"), 3);
+		say(second, GET("/big"));
+		expect(second, 503, nullptr);
+		say(second, "POST /now HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\nok");
+		expect(second, 200, "ok");
+		expect(first, 200, nullptr);
+	}
+	say(second, GET("/big"));
+	expect(second, 200, nullptr); /* and there is room again */
+	say(first, GET("/lump"));
+	poll(nullptr, 0, 100);
+	say(second, GET("/big"));
+	expect(second, 503, nullptr);
+	close(first); /* with what it had not taken */
+	wait_for_number(GET("/gone"), 1);
+	say(second, GET("/big"));
+	expect(second, 200, nullptr);
+	close(second);
 }
 
 HF_TEST(conn, a_stream_whose_last_piece_is_not_taken_is_dropped_in_time, .init = start_hasty,

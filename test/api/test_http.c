@@ -78,6 +78,9 @@ static const struct bad bads[] = {
 	{ BYTES("G[T / HTTP/1.1\r\n" HOST "\r\n"), 400 },
 	{ BYTES("FROB / HTTP/1.1\r\n" HOST "\r\n"), 501 },
 	{ BYTES("CONNECT a.example:80 HTTP/1.1\r\n" HOST "\r\n"), 501 },
+	/* over 32 bytes: known by its beginning */
+	{ BYTES("ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGH / HTTP/1.1\r\n" HOST "\r\n"), 501 },
+	{ BYTES("ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGH / HTTP/9.9\r\n" HOST "\r\n"), 501 },
 	{ BYTES("GET / http/1.1\r\n" HOST "\r\n"), 400 },
 	{ BYTES("GET / HTTP/1.10\r\n" HOST "\r\n"), 400 },
 	{ BYTES("GET / HTTP/01.1\r\n" HOST "\r\n"), 400 },

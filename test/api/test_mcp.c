@@ -404,6 +404,17 @@ HF_TEST(ladder, refusals_hold_what_a_client_needs)
 	cr_assert(slice_is(refusal.data,
 			   "{\"supported\":[\"2026-07-28\"],\"requested\":\"2025-11-25\"}"));
 
+	hf_cleanup(buf) struct buf body = {};
+	buf_add_text(&body, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{"
+			    "\"protocolVersion\":\"");
+	for (int i = 0; i < 10'000; i++)
+		buf_add_text(&body, "\\u0001");
+	buf_add_text(&body, "\"}}");
+	call = call_of_init(&made, arena, "", body.data);
+	cr_assert_eq(rpc_read(call->body, arena, &rpc, &reason), RPC_NONE);
+	cr_assert_eq(ladder_climb(call, &rpc, arena, &top, &refusal), LADDER_REFUSED);
+	cr_assert_lt(refusal.data.len, 500, "%zu", refusal.data.len);
+
 	call = call_of_init(&made, arena, HEADERS("tasks/get"),
 			    REQUEST("tasks/get", META_OF("\"2026-07-28\"", "{}")));
 	cr_assert_eq(rpc_read(call->body, arena, &rpc, &reason), RPC_NONE);

@@ -2,6 +2,7 @@
 #include "runtime/input.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "runtime/base.h"
 #include "runtime/json.h"
@@ -142,6 +143,72 @@ HF_TEST(input, an_answer_fits_the_form_that_was_sent)
 			cr_expect_eq(strncmp(err.text, cases[i].refused, strlen(cases[i].refused)),
 				     0, "%s: %s", cases[i].answer, err.text);
 	}
+}
+
+static double cpu_s(void)
+{
+	struct timespec at;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &at);
+	return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
+}
+
+/* As many elements as an answer holds, each of which would have to be compared to each choice; the
+ * worker's loop does nothing else meanwhile. */
+HF_TEST(input, a_hostile_list_costs_no_time)
+{
+	static const char *const bounds[] = { "", "\"maxItems\":100000,", "\"minItems\":1," };
+	hf_cleanup(buf) struct buf answer = {};
+	buf_add_text(&answer, "{\"action\":\"accept\",\"content\":{\"tags\":[\"c499\"");
+	while (answer.len < INPUT_ANSWER_BYTES_MAX - 16)
+		buf_add_text(&answer, ",\"c499\"");
+	buf_add_text(&answer, "]}}");
+	for (size_t i = 0; i < countof(bounds); i++) {
+		hf_cleanup(buf) struct buf request = {};
+		struct hf_err err = {};
+		buf_add_format(&request,
+			       "{\"method\":\"elicitation/create\",\"params\":{\"message\":\"m\","
+			       "\"requestedSchema\":{\"type\":\"object\",\"properties\":{\"tags\":{"
+			       "\"type\":\"array\",%s\"items\":{\"enum\":[\"a\"",
+			       bounds[i]);
+		for (int n = 1; n < 500; n++)
+			buf_add_format(&request, ",\"c%d\"", n);
+		buf_add_text(&request, "]}}}}}}");
+		double start_s = cpu_s();
+		cr_expect_eq(input_answer_check(scanned(request.data), scanned(answer.data), &err),
+			     HF_INVALID);
+		cr_expect_str_eq(err.text, "/content/tags: does not fit the form");
+		cr_expect_lt(cpu_s() - start_s, 0.5, "%.2f s", cpu_s() - start_s);
+	}
+}
+
+HF_TEST(input, choices_are_compared_as_they_are_meant)
+{
+	static const char request[] =
+	    FORM("\"s\":{\"type\":\"string\",\"enum\":[1,\"\\u00e4\"]},"
+		 "\"n\":{\"type\":\"number\",\"enum\":[10,\"11\"]},"
+		 "\"l\":{\"type\":\"array\",\"enum\":[[\"a\", \"b\"]],\"items\":{}},"
+		 "\"t\":{\"type\":\"array\",\"items\":{\"anyOf\":[{\"const\":\"\\u00e4\"}]}}",
+		 "");
+	static const struct {
+		const char *answer;
+		bool fits;
+	} cases[] = {
+		{ ACCEPT("\"s\":\"\xc3\xa4\""), true },
+		{ ACCEPT("\"s\":\"\\u00E4\""), true },
+		{ ACCEPT("\"s\":\"1\""), false },
+		{ ACCEPT("\"n\":1e1"), true },
+		{ ACCEPT("\"n\":11"), false },
+		{ ACCEPT("\"l\":[\"a\",\"\\u0062\"]"), true },
+		{ ACCEPT("\"l\":[\"b\",\"a\"]"), false },
+		{ ACCEPT("\"t\":[\"\xc3\xa4\"]"), true },
+		{ ACCEPT("\"t\":[]"), true },
+		{ ACCEPT("\"t\":[\"\xc3\xa4\",\"\xc3\xa4\"]"), false }, /* over the choices */
+		{ ACCEPT("\"t\":[7]"), false },
+	};
+	for (size_t i = 0; i < countof(cases); i++)
+		cr_expect_eq(input_answer_check(scanned(request), scanned(cases[i].answer),
+						nullptr),
+			     cases[i].fits ? HF_OK : HF_INVALID, "%s", cases[i].answer);
 }
 
 HF_TEST(input, keys_leave_room_for_their_numbers)

@@ -406,6 +406,30 @@ HF_TEST(json, strings_decode_and_encode)
 	cr_expect_not(json_string_is(slice_of("\"a\""), "ab"));
 }
 
+static double encode_s(char byte)
+{
+	constexpr size_t BYTES = 4'000'000;
+	hf_cleanup(buf) struct buf text = {}, json = {};
+	memset(buf_reserve(&text, BYTES), byte, BYTES);
+	buf_grew(&text, BYTES);
+	(void)buf_reserve(&json, 6 * BYTES + 2);
+	clock_t start = clock();
+	json_string_encode(buf_slice(&text), &json);
+	return (double)(clock() - start) / CLOCKS_PER_SEC;
+}
+
+/* An artifact may be nothing but control characters, which are as quick as those with a letter. */
+HF_TEST(json, control_characters_are_encoded_in_no_time)
+{
+	double least = 1e9, most = 1e9;
+	for (int i = 0; i < 5; i++) { /* the best of five, since others use the machine */
+		double quotes = encode_s('"'), controls = encode_s('\x01');
+		least = quotes < least ? quotes : least;
+		most = controls < most ? controls : most;
+	}
+	cr_expect_lt(most, 1.7 * least, "%.3f s, quotes %.3f s", most, least);
+}
+
 HF_TEST(json, what_is_encoded_always_scans)
 {
 	static const struct slice rows[] = {

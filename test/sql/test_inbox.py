@@ -111,6 +111,21 @@ class Inbox(test_store.Bench):
         equal((told["early"]["answer"], told["early"]["request"]),
               (json.loads(YES), {"method": "roots/list"}), "the first, under its request")
 
+    def junk_writes_nothing(self):
+        task, token = self.one()
+        answer(self.a, self.owner, task, early=YES)
+        ask(self.a, task, token, ("k", "l"))
+        answer(self.a, self.owner, task, k=YES)
+        before = self.a.one("SELECT pg_current_wal_insert_lsn()")
+        for _ in range(50):
+            equal(answer(self.a, self.owner, task, never=YES), (True, False, 0), "unknown")
+            equal(answer(self.a, self.owner, task, k="7"), (True, False, 0), "answered")
+            equal(answer(self.a, self.owner, task, early="7"), (True, False, 0), "early, again")
+            equal(answer(self.a, self.owner, task), (True, False, 0), "none")
+        grown = self.a.one("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s)", before)
+        check(grown / 200 < 1, "what is not taken writes no WAL", float(grown))
+        equal(answer(self.a, self.owner, task, never=YES, l=YES), (True, True, 1), "one of two is taken")
+
     def silence_has_its_time(self):
         task, token = self.one()
         ask(self.a, task, token, ("k", "l"), wait_ms=60_000)

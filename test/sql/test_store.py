@@ -249,6 +249,16 @@ class Bench:
         counts["wal_bytes_per_repeat"] = float(grown) / 200
         check(grown / 200 < 1, "a repeat writes no WAL", float(grown) / 200)
 
+    def a_call_that_joins_a_window_writes_nothing(self):
+        ask = "SELECT intent_window(%s, %s, 60000)"
+        digest = os.urandom(16)
+        first = self.a.one(ask, digest, self.fresh())
+        before = self.a.one("SELECT pg_current_wal_insert_lsn()")
+        for _ in range(200):
+            equal(self.a.one(ask, digest, self.fresh()), first, "it joins")
+        grown = self.a.one("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s)", before)
+        check(grown / 200 < 1, "who joins writes no WAL", float(grown) / 200)
+
     def retention_and_tombstones(self):
         """R1.7, rule 15: live, expired, swept, forgotten."""
         call = (self.owner, self.tool, self.fresh(), "{}")

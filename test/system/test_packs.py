@@ -12,13 +12,14 @@ import time
 import uuid
 
 import rig
-from rig import check, equal, until
+from rig import check, equal, in_parallel, until
 
 counts = {"requests": 0, "refused": 0, "faults_named": 0, "artifacts": 0, "prompts_paged": 0}
 FIXTURES = rig.ROOT / "test" / "tools" / "conformance" / "fixtures"
 RED = (FIXTURES / "resources" / "red.png").read_bytes()
 OWN = "holdfast://tasks/{taskId}/artifacts/{name}"
 LARGE_BYTES = (4 << 20) + 1
+PAGE = 60
 place = pathlib.Path(tempfile.mkdtemp(prefix="hf-packs-"))
 
 
@@ -62,7 +63,8 @@ KEEPER = {
                {"name": "rest", "kind": "wait", "ms": 3000}],
     "result": {"text": "kept", "links": ["holdfast://tasks/{/task/id}/artifacts/note.txt"]},
 }
-stack = rig.Stack(apis=2, workers=1, tools=["build_report", folder("keeper", {"tool.json": KEEPER, "make": MAKE})])
+stack = rig.Stack(apis=2, workers=1, tools=["build_report", folder("keeper", {"tool.json": KEEPER, "make": MAKE})],
+                  settings={"api": {"list_page": PAGE}})
 clients = [stack.client(api=0), stack.client(api=1)]
 client, second = clients
 bob = stack.client("rig-bob")
@@ -283,7 +285,7 @@ def pages(removed_after_first=None):
     names, cursors, cursor = [], set(), None
     while True:
         got = result("prompts/list", {"cursor": cursor} if cursor else {}, clients[len(cursors) % 2])
-        check(len(got["prompts"]) <= 100, "pages are bounded", len(got["prompts"]))
+        check(len(got["prompts"]) <= PAGE, "pages are bounded", len(got["prompts"]))
         names += [prompt["name"] for prompt in got["prompts"]]
         cursor = got.get("nextCursor")
         if cursor is None:
@@ -312,7 +314,7 @@ def cursors():
         refused(method, {"cursor": "x"}, "no cursor of its own")
 
     def remove():
-        last = sorted(names)[99]
+        last = sorted(names)[PAGE - 1]
         apply(folder("pages", {"pack.json": {"name": "pages"}, **{
             file: text for file, text in files.items() if file != f"prompts/{last}.json"}}))
         for who in clients:
@@ -320,6 +322,34 @@ def cursors():
                   3, "one is gone")
 
     equal(pages(remove), names, "a cursor whose prompt went away still leads on")
+
+
+# --- bounds ----------------------------------------------------------------------------------------
+
+def what_the_store_holds_is_bounded():
+    """Reads of artifacts and answers to tasks count until the store is done with them, not until their
+    callers were told that it does not answer."""
+    task = client.call("keeper", {"effect_id": "keep-1"}).task_id
+    uri = artifact(task, "note.txt")
+
+    def reads(_=None):
+        return ask("resources/read", {"uri": uri}, stack.client())
+
+    def update(_=None):
+        return stack.client().update(task, {"k": {"action": "decline"}})
+
+    with stack.cluster.connect(autocommit=False) as held:
+        held.execute("LOCK TABLE holdfast.step, holdfast.task, holdfast.work IN ACCESS EXCLUSIVE MODE")
+        for what, act, most in (("read", reads, 8), ("answer", update, 64)):
+            got = in_parallel(act, range(most))
+            equal({answer.status for answer in got}, {503}, f"{what}: as many as are let in")
+            if act == reads:
+                equal({answer.data["executed"] for answer in got}, {"no"}, "a read executes nothing")
+            over = act()
+            equal((over.status, over.code, over.data), (429, -32603, {"executed": "no"}),
+                  f"{what}: those are still with the store")
+            equal(over.headers.get("retry-after"), "1", f"{what}: and when to come again")
+    until(lambda: reads().status == 200 and update().status == 200, 20, "the store has ended them")
 
 
 # --- artifacts -------------------------------------------------------------------------------------
@@ -494,6 +524,7 @@ try:
     a_report_by_its_prompt()
     completions()
     artifacts()
+    what_the_store_holds_is_bounded()
     faults_are_named()
     one_name_one_pack()
     cursors()

@@ -286,6 +286,29 @@ HF_TEST(wait, a_question_that_never_gets_its_answer_ends_the_phase)
 	}
 }
 
+/* A misfit behind which it was asked again is none anew; here it would fit by now. */
+HF_TEST(wait, a_misfit_is_found_once)
+{
+	static char name[] = "rest";
+	struct claimed_step steps[] = {
+		{ .kind = STEP_INBOX,
+		  .name = slice_of("a"),
+		  .state = slice_of(ROW("2", GIVEN, FORM("A?"), YES)) },
+		{ .kind = STEP_INBOX,
+		  .name = slice_of("a.2"),
+		  .state = slice_of(ROW("2", "null", FORM("A?"), "null")) },
+	};
+	struct run run = { .phase = { .name = name,
+				      .type = PHASE_WAIT,
+				      .input = slice_of("{\"a\":" FORM("A?") "}") },
+			   .task = { .asks = INPUT_FORM, .steps = steps, .steps_count = 2 } };
+	phase_wait.start(&run);
+	cr_assert_eq(run.outcome, PHASE_ASK);
+	cr_expect(strstr(run.state.data, "\"a.2\""), "%s", run.state.data);
+	buf_deinit(&run.state);
+	buf_deinit(&run.text);
+}
+
 HF_TEST(wait, a_task_asks_so_much_and_no_more)
 {
 	static struct claimed_step steps[INPUT_KEYS_MAX];
