@@ -40,7 +40,6 @@ struct api {
 	struct ev_loop *loop;
 	struct keyring *keyring; /* signs what clients carry (request_state.h) */
 	int key_version;         /* for new tasks */
-	int key_version;         /* for new tasks */
 	size_t artifact_reads;   /* that the store is at, counted by artifacts.c */
 	bool draining;
 	bool closing; /* the store is being closed: nothing new is asked of it */

@@ -13,12 +13,8 @@ constexpr size_t LISTEN_BODY_BYTES_MAX = 32'768; /* it is kept for as long as th
 /* A reader that leaves so much is told no more until it has read it: then what is new by then. One
  * that takes nothing for write_timeout_ms is cut off. */
 constexpr size_t LISTEN_UNSENT_BYTES_MAX = 65'536;
-constexpr unsigned LISTEN_CATCH_UP_MAX = 4;       /* tasks looked at for a reader that has read */
 constexpr int64_t LISTEN_FUTURE_MS = 604'800'000; /* task IDs from beyond are nobody's */
 constexpr unsigned LISTEN_CATCH_UP_MAX = 4;       /* tasks looked at for a reader that has read */
-/* After this process has seen other tools. The other processes have them by then: whoever hears of
- * it may ask any of them. */
-constexpr int64_t LISTEN_SETTLE_MS = 1'500;
 
 struct listens;
 [[nodiscard]] struct listens *listens_new(struct api *api);
