@@ -501,7 +501,7 @@ def wakes(stack):
     check(payloads, "wake-ups were sent")
     check(max(map(len, payloads), default=0) <= 64, "a wake-up is at most 64 bytes",
           sorted(set(payloads))[:5])
-    # Of each task at most its acceptance, its hand-overs and its end say something; often one says it for many.
+    # Of each task its acceptance, its hand-overs and its end say something; often one for many.
     check(len(payloads) < 5 * (len(tasks) + 200), "wake-ups are bounded by what happens", len(payloads))
     check(usage < 0.01, "the queue of notifications stays short", usage)
     stuck.close()
