@@ -32,7 +32,10 @@ def look_at_open(stack, findings):
     names = [entry["phase"] for entry in story["history"] if entry["what"] == "recovery_point"]
     whole = [*names, now["phase"], *story["to_come"]]
     wanted = shapes.names_of(story["tool"], *shapes.ANY_KIND)
-    crashes = sum(entry["what"] == "crash" for entry in story["history"])
+    # Counted anew on the way back: see release() in sql/functions/work.sql.
+    whats = [entry["what"] for entry in story["history"]]
+    way = whats[len(whats) - whats[::-1].index("undo"):] if "undo" in whats else whats
+    crashes = way.count("crash")
     undoing = any((entry["phase"] or "").startswith("undo:") or entry["what"] == "undo"
                   for entry in story["history"])
     if whole != wanted and now["phase"] is not None and not undoing:
