@@ -30,7 +30,7 @@ import sys
 ACTS = [(b"holdfast.accept_call(", "accept"), (b"holdfast.claim(", "claim"), (b"holdfast.step(", "step"),
         (b"holdfast.finish(", "finish"), (b"holdfast.release(", "release"),
         (b"holdfast.cancel(", "cancel"), (b"holdfast.sql_fence(", "sql"),
-        (b"holdfast.beat_async(", "beat"), (b"holdfast.poll(", "poll")]
+        (b"holdfast.beat_async(", "beat"), (b"holdfast.poll_task(", "poll")]
 SSL_REQUEST, GSS_REQUEST = 80877103, 80877104
 TERMINATE = b"X\0\0\0\4"
 GHOST_S_MAX = 10    # a late act may wait for a lock
