@@ -5,8 +5,6 @@
 #include "api/mcp.h"
 #include "runtime/slice.h"
 
-constexpr int64_t LIST_CACHE_TTL_MS = 5'000; /* of ttlMs */
-
 struct list_item {
 	struct slice key;       /* at most CURSOR_NAME_LEN_MAX bytes */
 	struct slice published; /* JSON */
@@ -21,6 +19,14 @@ struct list {
 /* For qsort: by key, bytewise. */
 int list_item_compare(const void *left, const void *right);
 
-/* Answers with the page behind params.cursor, or that the cursor is none; ends the request.
- * Private: a list may come to depend on who asks, and a shared cache would outlive the change. */
+/* Calls `go_on` once params.cursor and the catalog are read; refuses a cursor that no list gave (""
+ * is one like any other, A16.1). In `go_on`, list_after is the key behind which the page begins,
+ * empty for the first. */
+void list_begin(struct request *request, void (*go_on)(struct request *request));
+struct slice list_after(const struct request *request);
+/* What stands behind the array of a page, or of what was read: the cursor to what follows `last`
+ * (empty: nothing does), and how long it may be kept. Private: a list may come to depend on who
+ * asks, and a shared cache would outlive the change. */
+void list_end(struct slice last, struct buf *result);
+/* From a `go_on`: answers with the page; ends the request. */
 void list_reply(struct request *request, const struct list *list);

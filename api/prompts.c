@@ -3,7 +3,6 @@
  * follows the prompt sends it with the call, and again with each repeat. */
 #include "api/prompts.h"
 
-#include "api/catalog.h"
 #include "api/effect_id.h"
 #include "api/mcp.h"
 #include "api/result.h"
@@ -22,10 +21,7 @@ static void list_prompts(struct request *request)
 
 void mcp_prompts_list(struct request *request)
 {
-	if (catalog_number(request->api->catalog) == 0)
-		api_look_again(request->api, request, list_prompts);
-	else
-		list_prompts(request);
+	list_begin(request, list_prompts);
 }
 
 /* --- prompts/get ------------------------------------------------------------------------------ */

@@ -6,10 +6,8 @@
 #include <strings.h>
 
 #include "api/artifacts.h"
-#include "api/catalog.h"
 #include "api/list.h"
 #include "api/packs.h"
-#include "api/result.h"
 #include "runtime/base.h"
 #include "runtime/content.h"
 #include "runtime/json.h"
@@ -27,10 +25,7 @@ static void list_resources(struct request *request)
 
 void mcp_resources_list(struct request *request)
 {
-	if (catalog_number(request->api->catalog) == 0)
-		api_look_again(request->api, request, list_resources);
-	else
-		list_resources(request);
+	list_begin(request, list_resources);
 }
 
 static void list_templates(struct request *request)
@@ -41,10 +36,7 @@ static void list_templates(struct request *request)
 
 void mcp_resources_templates_list(struct request *request)
 {
-	if (catalog_number(request->api->catalog) == 0)
-		api_look_again(request->api, request, list_templates);
-	else
-		list_templates(request);
+	list_begin(request, list_templates);
 }
 
 /* --- resources/read --------------------------------------------------------------------------- */
@@ -66,10 +58,8 @@ void resource_reply(struct request *request, struct slice contents)
 	hf_cleanup(buf) struct buf result = {};
 	buf_add_text(&result, "{\"resultType\":\"complete\",\"contents\":[");
 	buf_add_slice(&result, contents);
-	buf_add_format(&result, "],\"ttlMs\":%lld,\"cacheScope\":\"private\",\"_meta\":{",
-		       (long long)LIST_CACHE_TTL_MS);
-	result_add_server_info(&result);
-	buf_add_text(&result, "}}");
+	buf_add_byte(&result, ']');
+	list_end((struct slice){}, &result);
 	request_reply(request, buf_slice(&result));
 }
 

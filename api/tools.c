@@ -15,8 +15,8 @@
 #include "api/call_trace.h"
 #include "api/catalog.h"
 #include "api/companion.h"
-#include "api/cursor.h"
 #include "api/intent_window.h"
+#include "api/list.h"
 #include "api/mcp.h"
 #include "api/param_headers.h"
 #include "api/plain.h"
@@ -32,75 +32,32 @@
 #include "runtime/schema.h"
 #include "runtime/store.h"
 
-static constexpr int64_t LIST_CACHE_TTL_MS = 5'000;
 static const char NOT_EXECUTED[] = "{\"executed\":\"no\"}";
 
 /* --- tools/list ------------------------------------------------------------------------------- */
 
 /* The companions first: a conformance suite calls the first tool without arguments and wants an
- * answer at once (A22). They are no part of the count. `after` empty: the first page. */
-static void add_page(const struct api *api, struct slice after, struct buf *out)
-{
-	hf_cleanup(buf) struct buf page = {};
-	struct slice last;
-	catalog_page(api->catalog, after, (size_t)api->config->list_page, &page, &last);
-	buf_add_byte(out, '[');
-	if (!after.len)
-		buf_add_slice(out, companions_json(api->companions));
-	if (!after.len && page.len)
-		buf_add_byte(out, ',');
-	buf_add_slice(out, buf_slice(&page));
-	buf_add_byte(out, ']');
-	if (!last.len)
-		return;
-	buf_add_text(out, ",\"nextCursor\":\"");
-	cursor_write(last, out);
-	buf_add_byte(out, '"');
-}
-
-/* Private: the list may come to depend on who asks, and a shared cache would outlive the change. */
+ * answer at once (A22). They are no part of a page's count. */
 static void reply_list(struct request *request)
 {
-	struct slice *after = request->detail;
-	hf_cleanup(buf) struct buf result = {};
-	buf_add_text(&result, "{\"resultType\":\"complete\",\"tools\":");
-	add_page(request->api, *after, &result);
-	buf_add_format(&result, ",\"ttlMs\":%lld,\"cacheScope\":\"private\",\"_meta\":{",
-		       (long long)LIST_CACHE_TTL_MS);
-	result_add_server_info(&result);
-	buf_add_text(&result, "}}");
+	const struct api *api = request->api;
+	hf_cleanup(buf) struct buf result = {}, page = {};
+	struct slice after = list_after(request), last;
+	catalog_page(api->catalog, after, (size_t)api->config->list_page, &page, &last);
+	buf_add_text(&result, "{\"resultType\":\"complete\",\"tools\":[");
+	if (!after.len)
+		buf_add_slice(&result, companions_json(api->companions));
+	if (!after.len && page.len)
+		buf_add_byte(&result, ',');
+	buf_add_slice(&result, buf_slice(&page));
+	buf_add_byte(&result, ']');
+	list_end(last, &result);
 	request_reply(request, buf_slice(&result));
-}
-
-/* False: no list gave this cursor; "" is one like any other (A16.1). */
-static bool read_cursor(struct request *request, struct slice *after)
-{
-	struct slice cursor;
-	if (!request->rpc.params.len || !json_member(request->rpc.params, "cursor", &cursor))
-		return true;
-	hf_cleanup(buf) struct buf text = {}, name = {};
-	if (json_type_of(cursor) != JSON_STRING)
-		return false;
-	json_string_decode(cursor, &text);
-	if (cursor_read(buf_slice(&text), &name, nullptr) != HF_OK || name.len == 0)
-		return false;
-	*after = (struct slice){ arena_copy(request->call->arena, buf_slice(&name)), name.len };
-	return true;
 }
 
 void mcp_tools_list(struct request *request)
 {
-	struct slice *after = arena_alloc(request->call->arena, sizeof *after);
-	if (!read_cursor(request, after)) {
-		request_refuse_params(request, "params.cursor is not one of this list",
-				      (struct slice){});
-		return;
-	}
-	request->detail = after;
-	if (catalog_number(request->api->catalog) == 0)
-		api_look_again(request->api, request, reply_list);
-	else
-		reply_list(request);
+	list_begin(request, reply_list);
 }
 
 /* --- tools/call: what a refusal says ---------------------------------------------------------- */

@@ -603,15 +603,15 @@ static void on_put(void *ctx, enum hf_code code, const PGresult *result, const s
 	free(op);
 }
 
-/* The parameters that every put begins with. */
+/* The parameters that every put begins with; `what`: its name, or its questions. */
 static void put_build(struct pgparams *params, const struct task_id *id, const struct uuid *token,
-		      int phase, struct slice name)
+		      int phase, struct slice what)
 {
 	pgparams_int4(params, task_id_week(id));
 	pgparams_bytea(params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });
 	pgparams_uuid(params, token);
 	pgparams_int4(params, phase);
-	pgparams_text(params, name);
+	pgparams_text(params, what);
 }
 
 void store_intent(struct store *store, const struct task_id *id, const struct uuid *token,
@@ -636,11 +636,7 @@ void store_ask(struct store *store, const struct ask_write *ask,
 	struct put_op *op = hf_alloc(sizeof *op);
 	*op = (struct put_op){ .done = done, .ctx = ctx, .asks = store };
 	struct pgparams params = {};
-	pgparams_int4(&params, task_id_week(&ask->id));
-	pgparams_bytea(&params, (struct slice){ (const char *)ask->id.bytes, TASK_ID_BYTES });
-	pgparams_uuid(&params, &ask->token);
-	pgparams_int4(&params, ask->phase);
-	pgparams_text(&params, ask->questions);
+	put_build(&params, &ask->id, &ask->token, ask->phase, ask->questions);
 	pgparams_int8(&params, ask->wait_ms);
 	pgparams_bool(&params, ask->maybe_sent);
 	pgparams_text(&params, ask->reason);
