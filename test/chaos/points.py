@@ -31,6 +31,7 @@ SETTINGS = {"api": {"beat_ms": 45},
 VISIBLE_WITHIN_MS = 100  # of mail here: no fault makes it late
 QUIET_S = 0.1            # nor a request late
 PAGE = struct.Struct("<III20s")
+DISARM_S = 0.01         # in which a call that was armed is over
 TASK_S_MAX = 30
 THROUGH = 2             # runs in a row that no point stopped: the sweep is over
 POINTS_MAX = 2_000      # a sweep that is still not at its end is broken
@@ -58,14 +59,19 @@ class Trap:
             self.page = mmap.mmap(file.fileno(), mmap.PAGESIZE)
 
     def arm(self, point):
-        """0 disarms, and forgets."""
+        """Forgets the last; 0 arms nothing."""
         self.page[:PAGE.size] = PAGE.pack(0, 0, 0, b"")
         self.page[:4] = struct.pack("<I", point)
 
-    def read(self):
-        """(points counted, the call that it died at or None)"""
-        _, count, died, where = PAGE.unpack(self.page[:PAGE.size])
-        return count, where.rstrip(b"\0").decode() if died else None
+    def disarm(self):
+        """Nothing dies after it; what died before is still to be read."""
+        self.page[:4] = struct.pack("<I", 0)
+        time.sleep(DISARM_S)
+
+    def died(self):
+        """The call that the process died at, or None."""
+        _, _, died, where = PAGE.unpack(self.page[:PAGE.size])
+        return where.rstrip(b"\0").decode() if died else None
 
 
 class Lane:
@@ -132,11 +138,14 @@ class Lane:
 
     def revive(self, process, trap):
         """The call at whose point it died, once it is started again; None while it lives."""
-        _, died = trap.read()
+        died = trap.died()
         if died is None:
-            if not process.alive():
-                self.stack.downed.discard(process)
-                self.stack.look_for_dead()  # says so
+            if process.alive():
+                return None
+            died = trap.died()  # or it died between the two looks
+        if died is None:
+            self.stack.downed.discard(process)
+            self.stack.look_for_dead()  # says so
             return None
         process.popen.wait()
         trap.arm(0)
@@ -159,8 +168,8 @@ class Lane:
                 self.caller.cancel(task)  # with two phases done, in the third
             died = died or self.revive(process, trap)
             time.sleep(0.002)
+        trap.disarm()
         died = died or self.revive(process, trap)
-        trap.arm(0)
         if not task.over:
             self.findings.add("V9", f"{tool} killed at point {point} does not end", task=task.handle)
         return died
@@ -182,8 +191,8 @@ class Lane:
         while not answered() and time.monotonic() < end:
             ask()
             died = died or self.revive(process, trap)
+        trap.disarm()
         died = died or self.revive(process, trap)
-        trap.arm(0)
         if not answered():
             self.findings.add("V9", "no answer in the end")
         return died
