@@ -13,6 +13,7 @@ import time
 
 import rig
 import shapes
+import wide
 import world
 from load import LOST, Caller, Task
 
@@ -38,10 +39,10 @@ WANTED = {
     "downstream": tuple(f"{what}, {kind}" for kind in shapes.DOWNSTREAMS for what in DOWNSTREAM),
     "disconnect": CUTS,
     "storm": STORMS,
-}
+} | wide.gather("WANTED")
 PROXIED = {"lost_commit", "cut_commit"}
 # Injected several at once, each at another process or flight, where all kinds of a run allow it.
-LANES = {"lost_commit": 4, "cut_commit": 6, "stop_worker": 2, "kill_worker": 2, "kill_api": 2}
+LANES = {"lost_commit": 4, "cut_commit": 6, "stop_worker": 2, "kill_worker": 2, "kill_api": 2} | wide.gather("LANES")
 LATE_MS_MAX = 500       # of a delayed flight, and of the second coming of a duplicated one
 HITS_MAX = 400          # tasks a kind that are remembered as hit
 WAIT_FOR_STEP_S = 0.4
@@ -57,7 +58,7 @@ RAW = {
 }
 
 
-class Faults:
+class Faults(*[module.Faults for module in wide.MODULES]):
     def __init__(self, stack, journal, callers, findings, seed):
         self.stack, self.journal, self.callers, self.findings = stack, journal, callers, findings
         self.dice = world.dice(seed, "faults")

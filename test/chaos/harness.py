@@ -9,6 +9,7 @@ import rig
 import shapes
 import story
 import truth
+import wide
 import world
 from checker import Checker
 from faults import LANES, Faults, PROXIED, WANTED
@@ -54,7 +55,8 @@ class Run:
     def go(self):
         """The summary."""
         proxied = bool(PROXIED & set(self.kinds))
-        self.stack = world.World(self.findings, through_proxy=proxied)
+        kind_of_world = wide.world_of(self.kinds) or world.World
+        self.stack = kind_of_world(self.findings, through_proxy=proxied)
         self.journal = Journal(self.stack.folder / "journal.jsonl", self.findings)
         self.callers = [Caller(self.stack, self.journal, self.seed, n) for n in range(CALLERS)]
         self.plain = [PlainCaller(self.stack, self.journal, self.seed, n)
