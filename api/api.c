@@ -177,9 +177,25 @@ static void on_left(void *ctx)
 	ev_break(api->loop, EVBREAK_ALL);
 }
 
+/* Balancers have had their time to look elsewhere. */
+static void refuse_connections(struct api *api)
+{
+	api->refusing = true;
+	api->drain_until_ms = clock_boot_ms() + api->config->drain_ms;
+	listener_drain(api->listener);
+	plains_drain(api->plains);
+	listens_drain(api->listens);
+	companions_drain(api->companions);
+}
+
 static void on_drain(struct ev_loop *loop, ev_timer *timer, int)
 {
 	struct api *api = container_of(timer, struct api, drain);
+	if (!api->refusing) {
+		if (clock_boot_ms() >= api->drain_until_ms)
+			refuse_connections(api);
+		return;
+	}
 	size_t connections = listener_connections(api->listener);
 	if (connections == 0 && plains_count(api->plains) == 0 && !api->leaving) {
 		api->leaving = true;
@@ -198,11 +214,10 @@ static void drain(struct api *api)
 	}
 	log_info("draining", "connections", LOG_INT(listener_connections(api->listener)), nullptr);
 	api->draining = true;
-	api->drain_until_ms = clock_boot_ms() + api->config->drain_ms;
-	listener_drain(api->listener);
-	plains_drain(api->plains);
-	listens_drain(api->listens);
-	companions_drain(api->companions);
+	api->drain_until_ms = clock_boot_ms() + api->config->drain_delay_ms;
+	listener_part(api->listener);
+	if (api->config->drain_delay_ms == 0)
+		refuse_connections(api);
 	ev_timer_start(api->loop, &api->drain);
 }
 

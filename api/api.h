@@ -41,14 +41,15 @@ struct api {
 	struct keyring *keyring; /* signs what clients carry (request_state.h) */
 	int key_version;         /* for new tasks */
 	size_t artifact_reads;   /* that the store is at, counted by artifacts.c */
-	bool draining;
-	bool closing; /* the store is being closed: nothing new is asked of it */
+	bool draining;           /* and /readyz says so */
+	bool closing;            /* the store is being closed: nothing new is asked of it */
 	/* private */
 	struct listener *listener;
 	struct monitor *monitor;
 	ev_timer refresh, drain;
 	ev_signal terminate, interrupt;
-	int64_t drain_until_ms; /* on the boot clock */
+	bool refusing;          /* connections, as drain_delay_ms is over */
+	int64_t drain_until_ms; /* of drain_delay_ms, then of drain_ms, on the boot clock */
 	bool leaving;           /* the store is being told that nobody is here any more */
 	bool reading_catalog;
 	struct request *waiting;      /* for the catalog that is being read */

@@ -672,7 +672,7 @@ void call_reply(struct call *call, const struct reply *reply)
 	if (conn->state != CONN_CLOSED) {
 		conn->answered = true;
 		conn->close_after =
-		    call->gone || reply->close || !out->keep_alive || conn->owner->draining;
+		    call->gone || reply->close || !out->keep_alive || conn->owner->closing;
 		if (!call->gone)
 			http_write_reply(&conn->out, reply, conn->close_after, out->head);
 		hold(conn);
@@ -690,7 +690,7 @@ void call_stream(struct call *call, const struct stream_head *head)
 	if (call->gone)
 		return;
 	/* Decided now, since the head says it; a drain that begins later closes all the same. */
-	out->keep_alive = out->keep_alive && out->chunks && !conn->owner->draining;
+	out->keep_alive = out->keep_alive && out->chunks && !conn->owner->closing;
 	http_write_stream(&conn->out, head, !out->keep_alive, out->chunks);
 	hold(conn);
 	resume(conn);
@@ -731,7 +731,7 @@ void call_end(struct call *call)
 
 	if (conn->state != CONN_CLOSED) {
 		conn->answered = true;
-		conn->close_after = call->gone || !out->keep_alive || conn->owner->draining;
+		conn->close_after = call->gone || !out->keep_alive || conn->owner->closing;
 		if (!call->gone && out->chunks && !out->head)
 			http_write_last_chunk(&conn->out);
 		hold(conn);

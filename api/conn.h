@@ -13,7 +13,8 @@ struct conn_owner {
 	void (*route)(struct call *call);
 	void *server;
 	size_t held_bytes; /* of answers, until their peers have taken all of them */
-	bool draining;     /* each answer closes its connection */
+	bool closing;      /* each answer closes its connection */
+	bool draining;     /* and so does an idle moment */
 	/* The socket is closed and `conn` is no longer the owner's; `peer` as given to conn_open.
 	 */
 	void (*on_closed)(struct conn_owner *owner, void *peer);

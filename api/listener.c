@@ -239,6 +239,11 @@ static void each_conn(struct listener *listener, void (*act)(struct conn *conn))
 		}
 }
 
+void listener_part(struct listener *listener)
+{
+	listener->owner.closing = true;
+}
+
 void listener_drain(struct listener *listener)
 {
 	if (listener->owner.draining)
@@ -247,7 +252,7 @@ void listener_drain(struct listener *listener)
 	for (int i = 0; i < LISTEN_BACKLOG && accept_one(listener); i++)
 		;
 	stop_listening(listener);
-	listener->owner.draining = true;
+	listener->owner.closing = listener->owner.draining = true;
 	each_conn(listener, conn_drain);
 }
 

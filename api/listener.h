@@ -34,6 +34,8 @@ enum hf_code listener_open(struct ev_loop *loop, const char *address,
 			   void *server, struct listener **out, struct hf_err *err);
 /* "127.0.0.1:8080": where it really listens. */
 const char *listener_address(const struct listener *listener);
+/* From now on each answer says `Connection: close`, and new connections are taken as before. */
+void listener_part(struct listener *listener);
 /* Stops accepting; idle connections close, busy ones answer with `Connection: close` first. */
 void listener_drain(struct listener *listener);
 /* Sets its gauges. */

@@ -1,0 +1,208 @@
+#!/usr/bin/python3
+"""B049: a rolling update, as SIGTERM sees it. An API says at once that it is not ready, takes
+connections for drain_delay_ms more, answers what it has read and resets nobody; a worker claims
+nothing more, commits or hands back what it runs, and another takes it within a second; no attempt is
+spent. A second signal ends either at once. The same as process 1 of a namespace of its own, and while
+Postgres is away."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+import uuid
+
+import rig
+from rig import check, equal, until
+
+DELAY_MS, GRACE_S = 1_500, 10
+CALLS_PER_S, CALLERS = 50, 5
+TASKS, TASK_MS = 20, 2_000
+counts = {"calls": 0, "resets": 0, "handed_back": 0, "drains": 0}
+SETTINGS = {"api": {"drain_delay_ms": DELAY_MS, "drain_ms": 1_000 * (GRACE_S - 4)},
+            "worker": {"drain_ms": 1_000 * (GRACE_S - 4), "slots": 32, "poll_ms": 5_000}}
+PHASE = {"P1": {}, "P2": {}, "P3": {}}
+stack = rig.Stack(apis=2, workers=2, settings=SETTINGS, one_port=False,
+                  tools=[rig.probe_tool(phases=PHASE)])
+client = stack.client(api=1)
+
+
+def begin(plan, of=client):
+    effect_id = f"drain-{uuid.uuid4()}"
+    answer = of.call("probe", {"effect_id": effect_id, "plan": rig.json.dumps(plan)})
+    check(answer.handle, "a handle", repr(answer))
+    return effect_id, answer.task_id
+
+
+def run_by(worker):
+    return [line for line in stack.run_log(what="start") if line["parent"] == worker.pid]
+
+
+class Load(threading.Thread):
+    """Keeps its connection while it may and calls at a steady rate; counts what is reset."""
+
+    def __init__(self, api):
+        super().__init__(daemon=True)
+        self.client = rig.Client(api.port, "rig-alice", timeout=10)
+        self.answers, self.refused, self.cut, self.stopping = [], 0, [], False
+
+    def run(self):
+        while not self.stopping and not self.refused:
+            began = time.monotonic()
+            effect_id = f"load-{uuid.uuid4()}"
+            try:
+                answer = self.client.call("probe", {"effect_id": effect_id, "plan": "{}"})
+                self.answers.append((answer.status, bool(answer.handle)))
+            except ConnectionRefusedError:
+                self.refused += 1
+            except (OSError, rig.http.client.HTTPException) as error:
+                self.cut.append(repr(error))
+            time.sleep(max(0, CALLERS / CALLS_PER_S - (time.monotonic() - began)))
+
+
+def status(api):
+    connection = rig.http.client.HTTPConnection("127.0.0.1", api.port, timeout=5)
+    connection.request("GET", "/readyz")
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def an_api_that_drains_resets_nobody():
+    api = stack.apis[0]
+    loads = [Load(api) for _ in range(CALLERS)]
+    for load in loads:
+        load.start()
+    time.sleep(1)
+    asked = time.monotonic()
+    api.signal(signal.SIGTERM)
+    until(lambda: status(api)[0] == 503, 1, "readiness says 503 at once", 0.005)
+    check(time.monotonic() - asked < 1, "503 within a second", time.monotonic() - asked)
+    while time.monotonic() - asked < DELAY_MS / 1000 - 0.5:
+        equal(status(api), (503, b'{"status":"draining"}'), "a new connection is still taken")
+        time.sleep(0.1)
+    equal(api.popen.wait(GRACE_S), 0, "it ends with 0 in its grace")
+    check(time.monotonic() - asked >= DELAY_MS / 1000, "and not before its delay")
+    for load in loads:
+        load.stopping = True
+        load.join(15)
+        counts["calls"] += len(load.answers)
+        counts["resets"] += len(load.cut)
+        equal(load.cut, [], "no request is reset")
+        equal(set(load.answers), {(200, True)}, "each is answered with a handle")
+    counts["drains"] += 1
+    api.start()
+    until(lambda: stack.ready(api), 20, "up again")
+
+
+def a_worker_that_drains_hands_on():
+    """20 tasks, one phase of each under way; those between two phases and those within one."""
+    begun = [begin({"P1": [{"sleep_ms": 100}], "P2": [{"sleep_ms": TASK_MS if n % 4 == 0 else 0}],
+                    "P3": [{"sleep_ms": TASK_MS}]}) for n in range(TASKS)]
+    until(lambda: len(stack.run_log(what="start")) >= 2 * TASKS + TASKS // 2, 60,
+          "work is under way")
+    first = stack.workers[0]
+    check(run_by(first), "the worker runs some of them")
+    asked = time.time()
+    first.signal(signal.SIGTERM)
+    late = [begin({}) for _ in range(5)]  # of these it takes none
+    equal(first.popen.wait(GRACE_S), 0, "a worker ends with 0 in its grace")
+    took = time.time() - asked
+    equal([line for line in run_by(first) if line["at"] > asked + 0.1 and line["phase"] == "P1"], [],
+          "it claims nothing more")
+    for effect_id, task in begun + late:
+        equal(client.wait(task, 60).result["status"], "completed", "every task is completed")
+        attempts = {line["attempt"] for line in stack.run_log(effect_id, "start")}
+        equal(attempts, {1}, "no attempt is spent")
+    moved = 0
+    for effect_id, _ in begun:
+        by_phase = {}
+        for line in stack.run_log(effect_id, "start"):
+            by_phase.setdefault(line["phase"], []).append(line["at"])
+        again = [times for times in by_phase.values() if len(times) > 1]
+        moved += bool(again)
+        for times in again:
+            check(times[-1] - asked < took + 1, "taken over within a second of its release",
+                  (times[-1] - asked, took))
+    counts["handed_back"] += moved
+    equal(stack.query("SELECT count(*) FROM holdfast.event WHERE kind = 'crash'"), [(0,)],
+          "nobody was thought dead")
+    counts["drains"] += 1
+    first.start()
+
+
+def a_second_signal_ends_at_once():
+    effect_id, task = begin({"P2": [{"gate": "in"}]})
+    stack.at_gate(effect_id, "in")
+    holder = next(worker for worker in stack.workers
+                  if worker.pid == stack.at_gate(effect_id, "in")["parent"])
+    for process in (holder, stack.apis[0]):
+        began = time.monotonic()
+        process.signal(signal.SIGTERM)
+        time.sleep(0.2)
+        check(process.alive(), f"{process.name} drains")
+        process.signal(signal.SIGTERM)
+        process.popen.wait(5)
+        check(time.monotonic() - began < 3, f"{process.name}: the second signal ends it at once")
+    stack.open_gate(effect_id, "in")
+    equal(client.wait(task, 60).result["status"], "completed", "what it left goes on by the lease")
+    equal(stack.effects_by_id().get(effect_id, 0) <= 1, True, "one effect at most")
+    for process in (holder, stack.apis[0]):
+        process.start()
+    until(lambda: stack.ready(stack.apis[0]), 20, "up again")
+    counts["drains"] += 2
+
+
+def as_process_1():
+    """Nobody gives process 1 a default action: what it does not handle is ignored."""
+    for role in ("api", "worker"):
+        port = rig.free_port()
+        state = stack.folder / "inner"
+        state.mkdir(exist_ok=True)
+        flags = {"api": ["--listen", f"127.0.0.1:{port}", "--tokens-file", stack.folder / "tokens"],
+                 "worker": ["--conf-file", stack.folder / "conf.json", "--state-dir", state]}[role]
+        log = stack.logs / f"inner-{role}.log"
+        with open(log, "ab") as out:
+            outer = subprocess.Popen(
+                ["unshare", "--pid", "--fork", "--kill-child", str(rig.HOLDFAST), role,
+                 "--keys-file", str(stack.folder / "keys"), *map(str, flags)],
+                env=stack.env(), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                start_new_session=True, cwd=stack.folder)
+        said = "listening" if role == "api" else "serving"
+        until(lambda log=log, said=said: said in log.read_text() or outer.poll() is not None, 20,
+              f"{role} as process 1 serves")
+        equal(outer.poll(), None, f"{role}: a namespace can be had")
+        inner = int(open(f"/proc/{outer.pid}/task/{outer.pid}/children",
+                         encoding="ascii").read().split()[0])
+        os.kill(inner, signal.SIGTERM)
+        equal(outer.wait(GRACE_S), 0, f"{role} as process 1 ends on SIGTERM with 0")
+        counts["drains"] += 1
+
+
+def while_postgres_is_away():
+    stack.cluster.stop("immediate")
+    time.sleep(0.5)
+    for process in (stack.apis[0], stack.workers[0], stack.maintains[0]):
+        process.signal(signal.SIGTERM)
+    for process in (stack.apis[0], stack.workers[0], stack.maintains[0]):
+        code = None
+        try:
+            code = process.popen.wait(GRACE_S + 5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        equal(code, 0, f"{process.name} ends while Postgres is away")
+        counts["drains"] += 1
+    stack.cluster.start()
+    for process in (stack.apis[0], stack.workers[0], stack.maintains[0]):
+        process.start()
+    effect_id, task = begin({}, stack.client(api=1)) if until(
+        lambda: stack.ready(stack.apis[1]), 30, "the other API serves again") else (None, None)
+    equal(client.wait(task, 60).result["status"], "completed", f"{effect_id}: and all goes on")
+
+
+for part in (an_api_that_drains_resets_nobody, a_worker_that_drains_hands_on,
+             a_second_signal_ends_at_once, as_process_1, while_postgres_is_away):
+    began = time.monotonic()
+    part()
+    print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+check(counts["calls"] > 60 and counts["handed_back"] > 3, "enough was under way", counts)
+rig.finish("drain", counts)
