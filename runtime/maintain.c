@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "runtime/base.h"
 #include "runtime/clock.h"
@@ -162,17 +163,27 @@ static enum hf_code drain(struct maintain *m, const char *sql, const char *act, 
 
 /* --- retention -------------------------------------------------------------------------------- */
 
+static int64_t wall_ms(void)
+{
+	struct timespec now;
+	hf_assert(clock_gettime(CLOCK_REALTIME, &now) == 0);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
+}
+
 /* A database clock that ran a day ahead of ours sweeps nothing until someone has looked at it and
- * started maintenance anew (rule 15). */
+ * started maintenance anew (rule 15). A leap that nobody saw, before we began, shows against the
+ * clock of this machine. */
 static enum hf_code watch_clock(struct maintain *m, struct hf_err *err)
 {
 	int64_t now = 0, boot = clock_boot_ms();
 	hf_try(ask(m, "SELECT holdfast.to_ms(holdfast.now_())", 0, nullptr, &now, err));
-	if (m->clock_ms && now - m->clock_ms - (boot - m->clock_boot) > LEAP_MS && !m->leapt) {
+	int64_t ran = m->clock_ms ? now - m->clock_ms - (boot - m->clock_boot) : 0;
+	int64_t ahead = now - wall_ms();
+	if (!m->leapt && (ran > LEAP_MS || ahead > LEAP_MS)) {
 		m->leapt = true;
 		log_error(
 		    "the database's clock leapt; retention stops until maintenance is restarted",
-		    nullptr);
+		    "ran_ahead_ms", LOG_INT(ran), "ahead_of_ours_ms", LOG_INT(ahead), nullptr);
 	}
 	m->clock_ms = now;
 	m->clock_boot = boot;
