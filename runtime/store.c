@@ -7,6 +7,7 @@
 
 #include "runtime/base.h"
 #include "runtime/clock.h"
+#include "runtime/log.h"
 #include "runtime/metrics.h"
 #include "runtime/store_inner.h"
 
@@ -32,20 +33,47 @@ static const char *const hints[WAKES] = { "work", "wish", "ended" };
 static void on_notified(void *ctx, const char *payload)
 {
 	struct store *store = ctx;
+	if (ev_is_active(&store->proof_timer)) {
+		ev_timer_stop(store->loop, &store->proof_timer);
+		store->wakes_come = true;
+		log_info("wake-ups arrive", nullptr);
+	}
 	for (enum wake wake = 0; store->on_wake && wake < WAKES; wake++)
 		if (strcmp(payload, hints[wake]) == 0)
 			store->on_wake(store->on_wake_ctx, wake);
 }
 
-/* Wake-ups may have been missed while the connection was away. */
-static void on_listening(void *ctx)
-{
-	for (enum wake wake = 0; wake < WAKES; wake++)
-		on_notified(ctx, hints[wake]);
-}
-
 static void wake_sent(void *, enum hf_code, const PGresult *, const struct hf_err *)
 {
+}
+
+static void notify(struct store *store, const char *hint)
+{
+	struct pgparams params = {};
+	pgparams_text(&params, slice_of(hint));
+	db_call(store->lanes[LANE_BEAT], "SELECT holdfast.wake_async($1)", &params,
+		STORE_GIVE_UP_MS, wake_sent, store);
+}
+
+/* A pooler takes LISTEN and delivers nothing, without an error: only hearing oneself proves it. */
+static void on_proof_timer(struct ev_loop *, ev_timer *watcher, int)
+{
+	struct store *store = container_of(watcher, struct store, proof_timer);
+	store->wakes_come = false;
+	log_warn("no wake-ups arrive: work is found by polling alone", "cause",
+		 "a pooler between here and Postgres?", nullptr);
+}
+
+static void on_listening(void *ctx)
+{
+	struct store *store = ctx;
+	/* Some may have been missed while the connection was away. */
+	for (enum wake wake = 0; store->on_wake && wake < WAKES; wake++)
+		store->on_wake(store->on_wake_ctx, wake);
+	ev_timer_stop(store->loop, &store->proof_timer);
+	ev_timer_set(&store->proof_timer, (double)WAKE_PROOF_MS / 1000.0, 0.0);
+	ev_timer_start(store->loop, &store->proof_timer);
+	notify(store, "hello");
 }
 
 static void on_wake_timer(struct ev_loop *, ev_timer *watcher, int)
@@ -56,10 +84,7 @@ static void on_wake_timer(struct ev_loop *, ev_timer *watcher, int)
 		if (!store->waking[wake])
 			continue;
 		store->waking[wake] = false;
-		struct pgparams params = {};
-		pgparams_text(&params, slice_of(hints[wake]));
-		db_call(store->lanes[LANE_BEAT], "SELECT holdfast.wake_async($1)", &params,
-			STORE_GIVE_UP_MS, wake_sent, store);
+		notify(store, hints[wake]);
 	}
 }
 
@@ -85,6 +110,7 @@ struct store *store_open(struct ev_loop *loop, enum store_role role, const char 
 	store->loop = loop;
 	store->role = role;
 	ev_init(&store->wake_timer, on_wake_timer);
+	ev_init(&store->proof_timer, on_proof_timer);
 	const char *who = role == STORE_API ? "api" : "worker";
 	for (enum lane lane = 0; lane < LANES; lane++) {
 		static const char *const names[] = { "write", "read", "beat" };
@@ -108,6 +134,7 @@ struct store *store_open(struct ev_loop *loop, enum store_role role, const char 
 void store_close(struct store *store)
 {
 	ev_timer_stop(store->loop, &store->wake_timer);
+	ev_timer_stop(store->loop, &store->proof_timer);
 	for (enum batch_number i = 0; i < BATCHES; i++)
 		if (plan[i].role == store->role)
 			batch_stop(&store->batches[i]);
@@ -136,6 +163,7 @@ void store_collect(const struct store *store)
 	for (enum batch_number i = 0; i < BATCHES; i++)
 		if (plan[i].role == store->role)
 			batch_collect(&store->batches[i]);
+	metric_set(METRIC_wakeups_arrive, nullptr, store->wakes_come);
 	metric_batch_known("beat");
 	if (store->role == STORE_WORKER)
 		metric_batch_known("claim");

@@ -28,7 +28,8 @@ enum batch_number {
 	BATCHES,
 };
 
-constexpr int64_t WAKE_EVERY_MS = 5; /* at most one wake-up in that time */
+constexpr int64_t WAKE_EVERY_MS = 5;     /* at most one wake-up in that time */
+constexpr int64_t WAKE_PROOF_MS = 5'000; /* in which a process must hear its own first one */
 
 struct store {
 	struct ev_loop *loop;
@@ -39,6 +40,8 @@ struct store {
 	ev_timer wake_timer;
 	bool waking[WAKES];
 	int64_t woke_at_ms;
+	ev_timer proof_timer; /* runs from LISTEN until a wake-up is heard */
+	bool wakes_come;
 	void (*on_wake)(void *ctx, enum wake wake);
 	void *on_wake_ctx;
 	struct uuid beaten; /* the incarnation whose row the store has seen us make */
