@@ -265,13 +265,12 @@ static enum hf_code check_config(const struct config *config, struct hf_err *err
 
 static enum hf_code open_store(struct api *api, struct hf_err *err)
 {
-	if (api->config->api_dsn) {
-		api->store = store_open(api->loop, STORE_API, api->config->api_dsn);
-		return HF_OK;
-	}
+	const struct config *config = api->config;
 	char *dsn = nullptr;
-	hf_try(config_role_dsn(api->config->dsn, "holdfast_api", &dsn, err));
-	api->store = store_open(api->loop, STORE_API, dsn);
+	if (!config->api_dsn)
+		hf_try(config_role_dsn(config->dsn, "holdfast_api", &dsn, err));
+	api->store =
+	    store_open(api->loop, STORE_API, dsn ? dsn : config->api_dsn, config->wake_dsn);
 	free(dsn);
 	return HF_OK;
 }

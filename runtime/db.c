@@ -62,6 +62,9 @@ struct db {
 	struct calls flight; /* sent, in order */
 	int64_t connect_at_ms, flight_since_ms;
 	int failures;
+	/* A pooler stands between: one Sync at a time. PgBouncer (1.18) gives on the session of a
+	 * client that went while a second was open, and its answer to whoever comes next. */
+	bool pooled;
 	bool warned; /* a WARNING came while the oldest call ran: its commit is unknown */
 };
 
@@ -126,6 +129,11 @@ static int64_t earlier(int64_t a, int64_t b)
 	return !a || (b && b < a) ? b : a;
 }
 
+static bool may_send(const struct db *db)
+{
+	return !db->pooled || !db->flight.head;
+}
+
 /* When the timer is next needed, by boot time; 0: not at all. */
 static int64_t next_time(const struct db *db)
 {
@@ -139,7 +147,7 @@ static int64_t next_time(const struct db *db)
 			at = earlier(at, call->give_up_at_ms);
 	for (const struct call *call = db->queue.head; call; call = call->next) {
 		at = earlier(at, call->give_up_at_ms);
-		if (db->state == DB_UP)
+		if (db->state == DB_UP && may_send(db))
 			at = earlier(at, call->not_before_ms);
 	}
 	return at;
@@ -238,7 +246,7 @@ static void db_send(struct db *db)
 	struct calls kept;
 	calls_init(&kept);
 	for (struct call *call; (call = calls_take(&db->queue));) {
-		if (call->not_before_ms > now) {
+		if (call->not_before_ms > now || !may_send(db)) {
 			calls_add(&kept, call);
 			continue;
 		}
@@ -367,6 +375,8 @@ static void db_receive(struct db *db)
 			return;
 		}
 	}
+	if (db->pooled && db->queue.head)
+		ev_feed_event(db->loop, &db->kick, EV_CUSTOM);
 }
 
 static void on_io(struct ev_loop *, ev_io *watcher, int events)
@@ -397,6 +407,7 @@ static void on_dialed(void *ctx, PGconn *conn, const char *why)
 		return;
 	}
 	db->conn = conn;
+	db->pooled = pgdial_pooled(db->dial);
 	PQsetNoticeReceiver(conn, on_notice, db);
 	db->state = DB_UP;
 	db->failures = 0;

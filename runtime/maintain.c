@@ -381,7 +381,6 @@ static enum hf_code observe(struct maintain *m, struct hf_err *err)
 static enum hf_code slow_round(struct maintain *m, struct hf_err *err)
 {
 	int made = 0;
-	hf_try(pg_run(m->conn, "SET ROLE holdfast_owner", 0, nullptr, nullptr, err));
 	hf_try(weeks_ensure(m->conn, WEEKS_AHEAD, &made, err));
 	metric_add(METRIC_maintained_total, "week_made", made);
 	if (made)
@@ -392,8 +391,7 @@ static enum hf_code slow_round(struct maintain *m, struct hf_err *err)
 		hf_try(drain(m, "SELECT holdfast.sweep_windows(200)", "window_swept",
 			     "intent windows over", err));
 	}
-	hf_try(wake_overlooked(m, err));
-	return pg_run(m->conn, "RESET ROLE", 0, nullptr, nullptr, err);
+	return wake_overlooked(m, err);
 }
 
 static int64_t lease_ms(const struct maintain *m)

@@ -123,8 +123,8 @@ static enum hf_code week_make(PGconn *conn, int week, struct hf_err *err)
 		const char *table = partitioned[i];
 		char *sql =
 		    hf_format("CREATE TABLE IF NOT EXISTS holdfast.%s_w%d (LIKE holdfast.%s "
-			      "INCLUDING ALL)",
-			      table, week, table);
+			      "INCLUDING ALL); ALTER TABLE holdfast.%s_w%d OWNER TO holdfast_owner",
+			      table, week, table, table, week);
 		enum hf_code code = run(conn, sql, err);
 		free(sql);
 		hf_try(code);

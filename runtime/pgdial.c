@@ -51,11 +51,13 @@ struct pgdial {
 	PGconn *best;
 	unsigned long best_timeline;
 	int best_host;
+	bool best_pooled;
 	/* of this address */
 	PGconn *conn;
 	ev_io io;
 	ev_timer timer;
 	unsigned long timeline; /* 0: not greeted yet */
+	bool pooled;
 	bool warned;
 };
 
@@ -276,6 +278,8 @@ static const char *fault_of(struct pgdial *dial, const PGresult *result)
 	}
 	newest_timeline = timeline;
 	dial->timeline = timeline;
+	/* A pooler makes up the process that a client may cancel. */
+	dial->pooled = atoi(PQgetvalue(result, 0, 2)) != PQbackendPID(dial->conn);
 	return nullptr;
 }
 
@@ -290,6 +294,7 @@ static void greeted(struct pgdial *dial)
 		dial->best = dial->conn;
 		dial->best_timeline = dial->timeline;
 		dial->best_host = dial->host;
+		dial->best_pooled = dial->pooled;
 	}
 	PQfinish(worse);
 	dial->conn = nullptr;
@@ -441,7 +446,7 @@ struct pgdial *pgdial_new(struct ev_loop *loop, const char *dsn, const char *app
 	dial->application = hf_strdup(application);
 	dial->greeting =
 	    hf_format("%s%s%sSELECT holdfast.barrier(), "
-		      "pg_walfile_name(pg_current_wal_lsn())",
+		      "pg_walfile_name(pg_current_wal_lsn()), pg_backend_pid()",
 		      listen ? "LISTEN " : "", listen ? listen : "", listen ? "; " : "");
 	dial->done = done;
 	dial->ctx = ctx;
@@ -476,6 +481,11 @@ void pgdial_free(struct pgdial *dial)
 	free(dial->application);
 	free(dial->greeting);
 	free(dial);
+}
+
+bool pgdial_pooled(const struct pgdial *dial)
+{
+	return dial->best_pooled;
 }
 
 void pgdial_start(struct pgdial *dial)

@@ -34,3 +34,5 @@ struct pgdial *pgdial_new(struct ev_loop *loop, const char *dsn, const char *app
 void pgdial_free(struct pgdial *dial);
 /* One round over all hosts; `done` comes once, never from inside. Not while a round is on. */
 void pgdial_start(struct pgdial *dial);
+/* Of the connection that the last round found: it comes from a pooler. */
+bool pgdial_pooled(const struct pgdial *dial);

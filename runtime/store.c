@@ -104,7 +104,8 @@ void store_on_wake(struct store *store, void (*wake)(void *ctx, enum wake wake),
 	store->on_wake_ctx = ctx;
 }
 
-struct store *store_open(struct ev_loop *loop, enum store_role role, const char *dsn)
+struct store *store_open(struct ev_loop *loop, enum store_role role, const char *dsn,
+			 const char *wake_dsn)
 {
 	struct store *store = hf_alloc(sizeof *store);
 	store->loop = loop;
@@ -117,6 +118,7 @@ struct store *store_open(struct ev_loop *loop, enum store_role role, const char 
 		char *name = hf_format("%s %s", who, names[lane]);
 		struct db_options options = { .dsn = dsn, .name = name, .ctx = store };
 		if (lane == LANE_BEAT) {
+			options.dsn = wake_dsn ? wake_dsn : dsn;
 			options.listen = "holdfast_wake";
 			options.notified = on_notified;
 			options.connected = on_listening;

@@ -24,8 +24,10 @@ constexpr int64_t STORE_GIVE_UP_MS = 2'000; /* accept, poll, cancel: then HF_BUS
 enum store_role { STORE_API, STORE_WORKER };
 
 /* Opens the lanes (connections) in the background and keeps them open; operations may be called
- * at once. `dsn` is a libpq connection string with the role as its user. */
-struct store *store_open(struct ev_loop *loop, enum store_role role, const char *dsn);
+ * at once. `dsn` is a libpq connection string with the role as its user. `wake_dsn`, or nullptr for
+ * the same, is that of the lane that listens: a pooler takes a LISTEN and delivers nothing. */
+struct store *store_open(struct ev_loop *loop, enum store_role role, const char *dsn,
+			 const char *wake_dsn);
 /* Drops what is in flight; `done` of every pending call is called with HF_CANCELLED. */
 void store_close(struct store *store);
 /* Every lane is connected and answered lately: what /readyz says. */

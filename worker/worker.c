@@ -500,8 +500,9 @@ static enum hf_code open_database(struct worker *worker, struct hf_err *err)
 	if (code == HF_OK && !config->sql_dsn)
 		code = config_role_dsn(config->dsn, "holdfast_sql", &sql_dsn, err);
 	if (code == HF_OK) {
-		worker->store = store_open(worker->loop, STORE_WORKER,
-					   worker_dsn ? worker_dsn : config->worker_dsn);
+		worker->store =
+		    store_open(worker->loop, STORE_WORKER,
+			       worker_dsn ? worker_dsn : config->worker_dsn, config->wake_dsn);
 		worker->sql = sqlphase_open(worker->loop, sql_dsn ? sql_dsn : config->sql_dsn,
 					    (int)config->sql_connections);
 	}

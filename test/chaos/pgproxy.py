@@ -17,6 +17,8 @@ carried out on the next flight that holds the act: {"hit": {"act", "mode", "proc
   delay      the act waits for "ms" before it leaves
   duplicate  the client's end is reset when the act is whole; the server's end stays, and the act
              leaves there after "ms": by then the client may have sent it again on a new connection
+
+{"do": "deepest"} asks how many acts any connection ever had open at once.
 """
 
 import asyncio
@@ -133,6 +135,7 @@ class Connection:
                     group = []
                 else:
                     self.expected.append((None, act))
+                self.proxy.deepest = max(self.proxy.deepest, len(self.expected))
                 act, order = None, None
             self.server_writer.write(out)
             await self.server_writer.drain()
@@ -223,6 +226,7 @@ class Proxy:
     def __init__(self, port, socket_path, control_path):
         self.port, self.socket_path, self.control_path = port, socket_path, control_path
         self.orders = []
+        self.deepest = 0
         self.ghosts = set()
 
     def late(self, reader, writer, data, seconds):
@@ -256,6 +260,9 @@ class Proxy:
         with contextlib.suppress(OSError):
             while line := await reader.readline():
                 wanted = json.loads(line)
+                if wanted["do"] == "deepest":
+                    writer.write(json.dumps({"hit": self.deepest}).encode() + b"\n")
+                    continue
                 order = Order(wanted)
                 self.orders.append(order)
                 done, _ = await asyncio.wait([order.done], timeout=wanted["wait_ms"] / 1000)

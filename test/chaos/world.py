@@ -96,13 +96,17 @@ class World(rig.Stack):
                 admin.execute((HERE / "oracle.sql").read_text())
         return done
 
+    def postgres_socket(self):
+        """What the proxy speaks to."""
+        return self.cluster.folder / ".s.PGSQL.5432"
+
     def start_downstream(self):
         if self.through_proxy and self.proxy is None:
             self.proxy_port = rig.free_port()
             self.control_path = str(self.folder / "proxy.sock")
             self.proxy = self.start("pgproxy", [
                 sys.executable, HERE / "pgproxy.py", self.proxy_port,
-                self.cluster.folder / ".s.PGSQL.5432", self.control_path])
+                self.postgres_socket(), self.control_path])
             rig.until(lambda: os.path.exists(self.control_path), 10, "the proxy is up")
         for name, (port, folder) in self.wheres.items():
             self.downstreams[name] = self.start(name, [
