@@ -60,7 +60,7 @@ struct db {
 	ev_check kick;  /* fed, never started: sends at the end of a turn what was queued in it */
 	struct calls queue;  /* to be sent */
 	struct calls flight; /* sent, in order */
-	int64_t connect_at_ms, flight_since_ms;
+	int64_t connect_at_ms, flight_since_ms, answer_ms;
 	int failures;
 	/* A pooler stands between: one Sync at a time. PgBouncer (1.18) gives on the session of a
 	 * client that went while a second was open, and its answer to whoever comes next. */
@@ -141,7 +141,7 @@ static int64_t next_time(const struct db *db)
 	if (db->state == DB_DOWN)
 		at = db->connect_at_ms;
 	if (db->flight.head)
-		at = earlier(at, db->flight_since_ms + DB_ANSWER_MS);
+		at = earlier(at, db->flight_since_ms + db->answer_ms);
 	for (const struct call *call = db->flight.head; call; call = call->next)
 		if (call->done)
 			at = earlier(at, call->give_up_at_ms);
@@ -205,7 +205,7 @@ static void on_timer(struct ev_loop *, ev_timer *watcher, int)
 	if (db->state == DB_DOWN && db->connect_at_ms <= now) {
 		db->state = DB_DIALING;
 		pgdial_start(db->dial);
-	} else if (db->flight.head && db->flight_since_ms + DB_ANSWER_MS <= now) {
+	} else if (db->flight.head && db->flight_since_ms + db->answer_ms <= now) {
 		db_lost(db, "no answer in time");
 	} else if (db->state == DB_UP) {
 		db_send(db); /* a failed call has rested */
@@ -462,6 +462,7 @@ struct db *db_open(struct ev_loop *loop, const struct db_options *options)
 	struct db *db = hf_alloc(sizeof *db);
 	db->loop = loop;
 	db->name = hf_format("holdfast %s", options->name);
+	db->answer_ms = options->answer_ms ? options->answer_ms : DB_ANSWER_MS;
 	db->dial = pgdial_new(loop, options->dsn, db->name, options->listen, on_dialed, db);
 	db->lane = strrchr(db->name, ' ') + 1;
 	db->notified = options->notified;

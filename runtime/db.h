@@ -25,6 +25,7 @@ struct db_options {
 	const char *dsn;
 	const char *name;   /* in application_name and logs: "api write" */
 	const char *listen; /* channel to listen on, or nullptr */
+	int64_t answer_ms;  /* without an answer for so long it is lost; 0: DB_ANSWER_MS */
 	void (*notified)(void *ctx, const char *payload);
 	void (*connected)(void *ctx); /* after each (re)connect; nullable */
 	void *ctx;

@@ -2,6 +2,8 @@
  * store_worker.c. */
 #include "runtime/store.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +11,7 @@
 #include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
+#include "runtime/random.h"
 #include "runtime/store_inner.h"
 
 static const struct {
@@ -33,8 +36,9 @@ static const char *const hints[WAKES] = { "work", "wish", "ended" };
 static void on_notified(void *ctx, const char *payload)
 {
 	struct store *store = ctx;
-	if (ev_is_active(&store->proof_timer)) {
+	if (store->hello[0] && strcmp(payload, store->hello) == 0) {
 		ev_timer_stop(store->loop, &store->proof_timer);
+		store->hello[0] = '\0';
 		store->wakes_come = true;
 		log_info("wake-ups arrive", nullptr);
 	}
@@ -47,18 +51,29 @@ static void wake_sent(void *, enum hf_code, const PGresult *, const struct hf_er
 {
 }
 
-static void notify(struct store *store, const char *hint)
+static void notify(struct store *store, enum lane lane, const char *hint)
 {
 	struct pgparams params = {};
 	pgparams_text(&params, slice_of(hint));
-	db_call(store->lanes[LANE_BEAT], "SELECT holdfast.wake_async($1)", &params,
-		STORE_GIVE_UP_MS, wake_sent, store);
+	db_call(store->lanes[lane], "SELECT holdfast.wake_async($1)", &params, STORE_GIVE_UP_MS,
+		wake_sent, store);
 }
 
-/* A pooler takes LISTEN and delivers nothing, without an error: only hearing oneself proves it. */
+/* A pooler takes LISTEN and delivers nothing, without an error. Only hearing oneself proves it,
+ * when spoken over another connection and while the one that listens is at rest: what a pooled
+ * session says comes back to itself. */
 static void on_proof_timer(struct ev_loop *, ev_timer *watcher, int)
 {
 	struct store *store = container_of(watcher, struct store, proof_timer);
+	if (!store->hello[0]) {
+		snprintf(store->hello, sizeof store->hello, "hello %" PRIi64,
+			 random_up_to(INT64_MAX));
+		notify(store, LANE_READ, store->hello);
+		ev_timer_set(watcher, (double)WAKE_PROOF_MS / 1000.0, 0.0);
+		ev_timer_start(store->loop, watcher);
+		return;
+	}
+	store->hello[0] = '\0';
 	store->wakes_come = false;
 	log_warn("no wake-ups arrive: work is found by polling alone", "cause",
 		 "a pooler between here and Postgres?", nullptr);
@@ -70,10 +85,10 @@ static void on_listening(void *ctx)
 	/* Some may have been missed while the connection was away. */
 	for (enum wake wake = 0; store->on_wake && wake < WAKES; wake++)
 		store->on_wake(store->on_wake_ctx, wake);
+	store->hello[0] = '\0';
 	ev_timer_stop(store->loop, &store->proof_timer);
-	ev_timer_set(&store->proof_timer, (double)WAKE_PROOF_MS / 1000.0, 0.0);
+	ev_timer_set(&store->proof_timer, (double)WAKE_REST_MS / 1000.0, 0.0);
 	ev_timer_start(store->loop, &store->proof_timer);
-	notify(store, "hello");
 }
 
 static void on_wake_timer(struct ev_loop *, ev_timer *watcher, int)
@@ -84,7 +99,7 @@ static void on_wake_timer(struct ev_loop *, ev_timer *watcher, int)
 		if (!store->waking[wake])
 			continue;
 		store->waking[wake] = false;
-		notify(store, hints[wake]);
+		notify(store, LANE_BEAT, hints[wake]);
 	}
 }
 
@@ -119,6 +134,7 @@ struct store *store_open(struct ev_loop *loop, enum store_role role, const char 
 		struct db_options options = { .dsn = dsn, .name = name, .ctx = store };
 		if (lane == LANE_BEAT) {
 			options.dsn = wake_dsn ? wake_dsn : dsn;
+			options.answer_ms = BEAT_ANSWER_MS;
 			options.listen = "holdfast_wake";
 			options.notified = on_notified;
 			options.connected = on_listening;

@@ -28,8 +28,12 @@ enum batch_number {
 	BATCHES,
 };
 
-constexpr int64_t WAKE_EVERY_MS = 5;     /* at most one wake-up in that time */
-constexpr int64_t WAKE_PROOF_MS = 5'000; /* in which a process must hear its own first one */
+constexpr int64_t WAKE_EVERY_MS = 5; /* at most one wake-up in that time */
+/* A beat waits for no disk. A connection that has gone silent is replaced while the lease of the
+ * last acknowledged one still runs, by default settings. */
+constexpr int64_t BEAT_ANSWER_MS = 2'500;
+constexpr int64_t WAKE_REST_MS = 1'000;  /* from LISTEN to the first of one's own, */
+constexpr int64_t WAKE_PROOF_MS = 5'000; /* which must be heard within this */
 
 struct store {
 	struct ev_loop *loop;
@@ -40,7 +44,8 @@ struct store {
 	ev_timer wake_timer;
 	bool waking[WAKES];
 	int64_t woke_at_ms;
-	ev_timer proof_timer; /* runs from LISTEN until a wake-up is heard */
+	ev_timer proof_timer;
+	char hello[32]; /* that this process waits to hear from itself; or empty */
 	bool wakes_come;
 	void (*on_wake)(void *ctx, enum wake wake);
 	void *on_wake_ctx;

@@ -11,8 +11,10 @@ which has
 A run takes faults of one world only."""
 
 import bouncer
+import hints
+import sweeps
 
-MODULES = [bouncer]
+MODULES = [bouncer, hints, sweeps]
 
 
 def gather(name):

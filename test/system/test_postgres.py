@@ -752,4 +752,5 @@ def main():
         "poison": 20, "wakes": 1})
 
 
-main()
+if __name__ == "__main__":
+    main()
