@@ -131,6 +131,7 @@ static void take(struct worker *worker, const struct claimed_task *task)
 	const struct version *version = versions_find(worker->versions, task->tool);
 	hf_assert(version); /* only queues of versions that stand here were claimed from */
 	hf_assert(free_slots(worker) > 0);
+	versions_served(worker->versions, task->tool);
 	struct run *run = run_start(worker, version->tool, version->folder, task);
 	worker->runs[worker->runs_count++] = run;
 	if (worker->state != WORKER_SERVING)
@@ -146,9 +147,14 @@ static void renew_if_over(struct worker *worker)
 		timer_set(worker, &worker->renew, 0);
 }
 
-/* Somebody accepted it and told everyone, and this worker had nothing to do and did not hear. */
+/* Somebody accepted it and told everyone, and this worker had nothing to do and did not hear. What
+ * has limits may have waited for its turn. */
 static bool wake_up_missed(const struct worker *worker, const struct claimed_task *task)
 {
+	const struct version *version = versions_find(worker->versions, task->tool);
+	const struct tool_limits *limits = &version->tool->limits;
+	if (limits->running || limits->running_per_tenant)
+		return false;
 	bool fresh = task->phase == 0 && task->attempt == 1 && task->crashes == 0 &&
 		     task->sent_ms == 0 && task->first_try_ms == task->now_ms;
 	return worker->polls && worker->idle && fresh &&
