@@ -56,8 +56,8 @@ BEGIN
            CASE WHEN h.word IS NOT NULL THEN 'paused' ELSE coalesce(w.state, o.name) END,
            coalesce(w.attempt, o.attempt),
            to_ms(t.accepted), to_ms(coalesce(w.updated, o.at)), coalesce(to_ms(o.at), 0),
-           t.result_ttl_ms, w.progress, coalesce(h.word, CASE w.state WHEN 'ready' THEN n.word ELSE w.message END,
-                                           o.message), o.result, o.error,
+           t.result_ttl_ms, w.progress,
+           coalesce(h.word, CASE w.state WHEN 'ready' THEN n.word ELSE w.message END, o.message), o.result, o.error,
            t.effect_id,
            coalesce(t.successor, CASE WHEN t.retry_of IS NOT NULL THEN t.task END)
     FROM (SELECT DISTINCT x FROM unnest(task_views.tasks) x) u (task)
@@ -152,7 +152,8 @@ $$;
 -- Twice: the second call answers 'same' with the first one's task; equal randoms tell a caller
 -- whose answer was lost that it was its own.
 CREATE OR REPLACE FUNCTION accept_bounded(bounded boolean, owners bigint[], tools integer[],
-    digests bytea[], effect_ids text[], fingerprints bytea[], arguments text[], inputs text[], asks integer[],
+    digests bytea[], effect_ids text[], fingerprints bytea[], arguments text[], inputs text[],
+    asks integer[],
     traces text[], key_versions integer[], apis uuid[], numbers bigint[], randoms bytea[])
 RETURNS TABLE (ord integer, outcome text, task bytea, tool integer, state text, attempt integer,
                created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,

@@ -144,6 +144,7 @@ class Limits(test_store.Bench):
         tool, name = self.tool_with(running=3)
         one, two = self.worker(), self.worker()
         self.tasks(tool, 9)
+        self.take(one, tool, most=0)  # writes that the limits are no news
         with self.a.conn.transaction():
             equal(len(self.take(one, tool, most=2)), 2, "two of three, not committed")
             late = Late(lambda: self.take(two, tool, most=2, store=self.b))
