@@ -66,6 +66,23 @@ void answer_expired(struct request *request, const struct effect_id *effect_id)
 			   effect_id->text));
 }
 
+/* Whatever carried the key: nothing was stored under it, and the client is to wait, not the model.
+ */
+static void answer_backlog_full(struct request *request)
+{
+	metric_add(METRIC_calls_refused_total, "backlog_full", 1);
+	request_refuse(request,
+		       &(struct refusal){
+			   .status = 429,
+			   .code = RPC_INTERNAL,
+			   .message = "Too many calls of this tool wait already; nothing was "
+				      "run. Try again later with the same effect_id",
+			   .data = answer_data(request->call->arena, "backlog_full", "no", nullptr,
+					       (struct slice){}),
+			   .extra = "Retry-After: 5\r\n",
+		       });
+}
+
 void answer_not_accepted(struct request *request, const struct effect_id *effect_id,
 			 enum hf_code code, enum accept_outcome outcome, const struct hf_err *err)
 {
@@ -76,6 +93,10 @@ void answer_not_accepted(struct request *request, const struct effect_id *effect
 	}
 	if (outcome == ACCEPT_EXPIRED) {
 		answer_expired(request, effect_id);
+		return;
+	}
+	if (outcome == ACCEPT_FULL) {
+		answer_backlog_full(request);
 		return;
 	}
 	hf_assert(outcome == ACCEPT_CONFLICT);

@@ -22,7 +22,7 @@ void answer_tool_error(struct request *request, const char *text, struct slice s
 void answer_bad_arguments(struct request *request, const char *fault, const char *advice);
 
 /* What store_accept said where there is no task to go on with: a failure, another use of the effect
- * ID, or a tombstone. */
+ * ID, a tombstone, or a full backlog (429). */
 void answer_not_accepted(struct request *request, const struct effect_id *effect_id,
 			 enum hf_code code, enum accept_outcome outcome, const struct hf_err *err);
 /* Its result is no longer kept. */

@@ -65,7 +65,9 @@ struct slice result_status_message(const struct task_view *view, struct buf *scr
 	struct slice text;
 	switch (view->state) {
 	case TASK_READY:
-		/* What a dead worker said last is not what is happening now. */
+		/* The store has a word only for who waits for its turn at a limit. */
+		if (view->message.len)
+			return view->message;
 		return slice_of(view->attempt > 0 ? "waiting for a worker to go on" : "queued");
 	case TASK_RUNNING:
 		return view->message.len ? view->message : slice_of("running");

@@ -347,6 +347,12 @@ static enum hf_code read_gauges(struct maintain *m, struct hf_err *err)
 		{ "oldest_ready", METRIC_oldest_ready_seconds },
 		{ "incarnations", METRIC_incarnations },
 		{ "weeks_ahead", METRIC_weeks_ahead },
+		{ "tool_running", METRIC_tool_running },
+		{ "tool_running_limit", METRIC_tool_running_limit },
+		{ "tool_tenant_running", METRIC_tool_tenant_running },
+		{ "tool_tenant_running_limit", METRIC_tool_tenant_running_limit },
+		{ "tool_backlog", METRIC_tool_backlog },
+		{ "tool_backlog_limit", METRIC_tool_backlog_limit },
 	};
 	PGresult *rows = nullptr;
 	hf_try(pg_run(m->conn, "SELECT name, label, number FROM holdfast.gauges()", 0, nullptr,

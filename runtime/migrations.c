@@ -41,11 +41,17 @@ EMBED(sql_0008_plain_tool){
 EMBED(sql_0009_claim_call){
 #embed "sql/migrations/0009_claim_call.sql" suffix(, 0)
 };
+EMBED(sql_0010_limits){
+#embed "sql/migrations/0010_limits.sql" suffix(, 0)
+};
 EMBED(sql_base){
 #embed "sql/functions/base.sql" suffix(, 0)
 };
 EMBED(sql_accept){
 #embed "sql/functions/accept.sql" suffix(, 0)
+};
+EMBED(sql_limits){
+#embed "sql/functions/limits.sql" suffix(, 0)
 };
 EMBED(sql_work){
 #embed "sql/functions/work.sql" suffix(, 0)
@@ -87,11 +93,12 @@ static const struct {
 	{ 7, "0007_operate", sql_0007_operate, "0.1.0" },
 	{ 8, "0008_plain_tool", sql_0008_plain_tool, "0.1.0" },
 	{ 9, "0009_claim_call", sql_0009_claim_call, "0.1.0" },
+	{ 10, "0010_limits", sql_0010_limits, "0.1.0" },
 };
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
 static const char *const functions[] = {
-	sql_base,  sql_accept, sql_work,     sql_unknown,
+	sql_base,  sql_limits, sql_accept,   sql_work,    sql_unknown,
 	sql_input, sql_pack,   sql_maintain, sql_operate,
 #ifdef PLANT_SQL
 	sql_plant,

@@ -115,6 +115,7 @@ enum accept_outcome {
 	ACCEPT_SAME,     /* a repeat: the view is of the first task */
 	ACCEPT_CONFLICT, /* same effect ID, other arguments: nothing ran; no view */
 	ACCEPT_EXPIRED,  /* a tombstone: it ran, its result is gone; no view */
+	ACCEPT_FULL,     /* it would be new, and its tool's backlog is full: nothing was stored */
 };
 
 /* What may be told to the owner of a task. */

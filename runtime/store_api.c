@@ -123,6 +123,7 @@ static struct accept_op *accept_of(struct batch_item *item)
 
 static void accept_build(struct batch_item *const *items, size_t count, struct pgparams *params)
 {
+	pgparams_bool(params, true);
 	pgparams_array(params, PG_INT8);
 	for (size_t i = 0; i < count; i++)
 		pgarray_int8(params, accept_of(items[i])->call.owner);
@@ -169,16 +170,14 @@ static void accept_build(struct batch_item *const *items, size_t count, struct p
 }
 
 static const char *const accept_names[] = {
-	[ACCEPT_NEW] = "new",
-	[ACCEPT_SAME] = "same",
-	[ACCEPT_CONFLICT] = "conflict",
-	[ACCEPT_EXPIRED] = "expired",
+	[ACCEPT_NEW] = "new",         [ACCEPT_SAME] = "same", [ACCEPT_CONFLICT] = "conflict",
+	[ACCEPT_EXPIRED] = "expired", [ACCEPT_FULL] = "full",
 };
 
 static enum accept_outcome accept_outcome_of(struct slice name)
 {
 	enum accept_outcome outcome = ACCEPT_NEW;
-	while (outcome < ACCEPT_EXPIRED && !slice_is(name, accept_names[outcome]))
+	while (outcome < ACCEPT_FULL && !slice_is(name, accept_names[outcome]))
 		outcome++;
 	return outcome;
 }
@@ -254,8 +253,8 @@ static void accept_fail(struct batch_item *item, enum hf_code code, const struct
 
 const struct batch_kind batch_accept = {
 	.name = "accept",
-	.sql = "SELECT * FROM holdfast.accept_call($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, "
-	       "$11, $12, $13)",
+	.sql = "SELECT * FROM holdfast.accept_bounded($1, $2, $3, $4, $5, $6, $7, $8, $9, "
+	       "$10, $11, $12, $13, $14)",
 	.folds = true,
 	.build = accept_build,
 	.deliver = accept_deliver,

@@ -148,16 +148,22 @@ static enum hf_code on_disconnect_read(struct tool_parse *parse, struct slice va
 	return tool_bad(parse, "must be \"park\" or \"continue\"");
 }
 
-static enum hf_code limits_check(struct tool_parse *parse, struct slice limits)
+static enum hf_code limits_read(struct tool_parse *parse, struct slice limits)
 {
-	static const struct member members[] = {
-		{ "running", MEMBER_INTEGER, false, 1, LIMIT_MAX },
-		{ "running_per_tenant", MEMBER_INTEGER, false, 1, LIMIT_MAX },
-		{ "backlog", MEMBER_INTEGER, false, 1, LIMIT_MAX },
+	enum { RUNNING, PER_TENANT, BACKLOG, COUNT };
+	static const struct member members[COUNT] = {
+		[RUNNING] = { "running", MEMBER_INTEGER, false, 1, LIMIT_MAX },
+		[PER_TENANT] = { "running_per_tenant", MEMBER_INTEGER, false, 1, LIMIT_MAX },
+		[BACKLOG] = { "backlog", MEMBER_INTEGER, false, 1, LIMIT_MAX },
 	};
-	struct slice values[countof(members)];
+	struct slice values[COUNT];
 	size_t mark = path_down_text(parse, "limits");
-	hf_try(members_read(parse, limits, members, countof(members), values));
+	hf_try(members_read(parse, limits, members, COUNT, values));
+	parse->tool->limits = (struct tool_limits){
+		.running = (int)member_integer(values[RUNNING], 0),
+		.running_per_tenant = (int)member_integer(values[PER_TENANT], 0),
+		.backlog = (int)member_integer(values[BACKLOG], 0),
+	};
 	path_up(parse, mark);
 	return HF_OK;
 }
@@ -388,7 +394,7 @@ static enum hf_code doc_read(struct tool_parse *parse, struct slice doc)
 	tool->park_ttl_ms = member_integer(values[PARK_TTL], PARK_TTL_MS);
 	hf_try(on_disconnect_read(parse, values[ON_DISCONNECT]));
 	if (values[LIMITS].len)
-		hf_try(limits_check(parse, values[LIMITS]));
+		hf_try(limits_read(parse, values[LIMITS]));
 	hf_try(asked_first_read(parse, values));
 	if (tool->effect_id == EFFECT_ID_NONE)
 		return plain_read(parse, values);

@@ -91,6 +91,13 @@ struct progress_step {
 	int64_t after_ms;
 };
 
+/* Of the tool, whichever version a task is of: the store goes by those of the current one. 0: none.
+ */
+struct tool_limits {
+	int running, running_per_tenant; /* tasks at once */
+	int backlog;                     /* tasks that wait; then new calls are refused */
+};
+
 struct tool {
 	int32_t id;       /* the store's number of this version; 0 before it is applied */
 	char version[65]; /* SHA-256 of the folder, hex; the caller fills it in, empty until then */
@@ -109,6 +116,7 @@ struct tool {
 	int64_t park_ttl_ms;      /* parked for longer, a task ends cancelled */
 	enum disconnect on_disconnect;
 	int crash_limit;
+	struct tool_limits limits;
 	/* A ClientCapabilities-shaped object that each caller must declare, or empty. */
 	struct slice
 		requires;

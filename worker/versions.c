@@ -28,6 +28,7 @@ struct versions {
 	struct version *loading; /* its files are on their way */
 	bool stopped;
 	int64_t looked_at; /* boot clock */
+	uint64_t served;   /* tasks that claims have brought */
 };
 
 /* A store_file list as tool_new wants to read it. */
@@ -236,13 +237,30 @@ void versions_hint(struct versions *versions)
 		timer_set(versions, age >= VERSIONS_HINT_MS ? 0 : VERSIONS_HINT_MS - age);
 }
 
+static int by_served(const void *a, const void *b)
+{
+	const struct version *const *left = a, *const *right = b;
+	if ((*left)->served != (*right)->served)
+		return (*left)->served < (*right)->served ? -1 : 1;
+	return (*left)->id < (*right)->id ? -1 : 1;
+}
+
 const int32_t *versions_queues(struct versions *versions, size_t *count)
 {
 	*count = 0;
+	if (versions->count > 0)
+		qsort(versions->all, versions->count, sizeof *versions->all, by_served);
 	for (size_t i = 0; i < versions->count; i++)
 		if (versions->all[i]->listed && versions->all[i]->tool)
 			versions->queues[(*count)++] = versions->all[i]->id;
 	return versions->queues;
+}
+
+void versions_served(struct versions *versions, int32_t id)
+{
+	struct version *version = find(versions, id);
+	hf_assert(version);
+	version->served = ++versions->served;
 }
 
 const struct version *versions_find(const struct versions *versions, int32_t id)

@@ -23,6 +23,7 @@ struct version {
 	bool listed;       /* in the store's last answer */
 	bool tried;        /* since then */
 	bool bad;          /* its content is at fault: not tried again */
+	uint64_t served;   /* when it last gave a task, as versions_served counts */
 };
 
 /* `state_dir` is absolute. `changed` is called whenever queues were added. */
@@ -34,10 +35,14 @@ struct versions *versions_close(struct versions *versions);
 void versions_stop(struct versions *versions);
 /* There may be a version that is not known here. */
 void versions_hint(struct versions *versions);
-/* Queues that may be claimed from; valid until the loop goes on. */
+/* Queues that may be claimed from; valid until the loop goes on. Those that gave a task last stand
+ * last, so that a flood of one tool keeps no other waiting. */
 const int32_t *versions_queues(struct versions *versions, size_t *count);
 /* nullptr unless it can be served. What is given stays valid until versions_close. */
 const struct version *versions_find(const struct versions *versions, int32_t id);
+
+/* A claim brought a task of it. */
+void versions_served(struct versions *versions, int32_t id);
 
 /* Writes `files` as `state_dir`/tools/`version`/, where that does not exist: into a folder beside
  * it, renamed when whole. Blocks, which is bounded by TOOL_FILE_BYTES_MAX and happens once a

@@ -40,6 +40,7 @@
 #include "worker/beat.h"
 #include "worker/downstream.h"
 #include "worker/host.h"
+#include "worker/phase.h"
 #include "worker/run.h"
 #include "worker/versions.h"
 
@@ -131,6 +132,7 @@ static void take(struct worker *worker, const struct claimed_task *task)
 	const struct version *version = versions_find(worker->versions, task->tool);
 	hf_assert(version); /* only queues of versions that stand here were claimed from */
 	hf_assert(free_slots(worker) > 0);
+	versions_served(worker->versions, task->tool);
 	struct run *run = run_start(worker, version->tool, version->folder, task);
 	worker->runs[worker->runs_count++] = run;
 	if (worker->state != WORKER_SERVING)
@@ -146,12 +148,21 @@ static void renew_if_over(struct worker *worker)
 		timer_set(worker, &worker->renew, 0);
 }
 
-/* Somebody accepted it and told everyone, and this worker had nothing to do and did not hear. */
+/* Not every free slot may be for its tasks. */
+static bool is_limited(const struct worker *worker, const struct claimed_task *task)
+{
+	const struct tool_limits *limits =
+	    &versions_find(worker->versions, task->tool)->tool->limits;
+	return limits->running || limits->running_per_tenant;
+}
+
+/* Somebody accepted it and told everyone, and this worker had nothing to do and did not hear. What
+ * has limits may have waited for its turn. */
 static bool wake_up_missed(const struct worker *worker, const struct claimed_task *task)
 {
 	bool fresh = task->phase == 0 && task->attempt == 1 && task->crashes == 0 &&
 		     task->sent_ms == 0 && task->first_try_ms == task->now_ms;
-	return worker->polls && worker->idle && fresh &&
+	return worker->polls && worker->idle && fresh && !is_limited(worker, task) &&
 	       task->now_ms - task_id_ms(&task->id) > WAKE_UP_LATE_MS;
 }
 
@@ -439,11 +450,12 @@ void worker_run_ended(struct worker *worker, struct run *run, int64_t due_ms)
 	while (i < worker->runs_count && worker->runs[i] != run)
 		i++;
 	hf_assert(i < worker->runs_count);
-	bool was_full = free_slots(worker) == 0;
+	/* Something may wait for the slot, or for the task's place within its limits. */
+	bool makes_room = free_slots(worker) == 0 || is_limited(worker, run_task(run));
 	worker->runs[i] = worker->runs[--worker->runs_count];
 	run_free(run);
 	renew_if_over(worker);
-	if (was_full)
+	if (makes_room)
 		claim_by(worker, 0);
 	else if (due_ms >= 0)
 		claim_by(worker, due_ms + 1);

@@ -89,8 +89,11 @@ SELECT json_build_object(
         'asks', (SELECT json_agg(i.key ORDER BY i.asked, i.key) FROM holdfast.inbox i
                  WHERE i.week = t.week AND i.task = t.task AND i.phase = w.phase
                    AND i.how IS NULL),
-        'due', to_char(w.due AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
-        'due_in_ms', round(extract(epoch FROM w.due - clock_timestamp()) * 1000)::bigint) END,
+        -- Set aside for a limit, it was due at its turn.
+        'due', to_char(CASE w.due WHEN 'infinity' THEN w.turn ELSE w.due END AT TIME ZONE 'UTC',
+                       'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+        'due_in_ms', round(extract(epoch FROM CASE w.due WHEN 'infinity' THEN w.turn ELSE w.due END
+                                   - clock_timestamp()) * 1000)::bigint) END,
     'to_come', CASE WHEN w.task IS NOT NULL THEN (
         SELECT coalesce(json_agg(n.names[i] ORDER BY i), '[]')
         FROM generate_series(w.phase + 1, v.phases - 1) i) END,

@@ -5,7 +5,8 @@ SELECT json_build_object('task_id', 'tsk_' || translate(encode(f.task, 'base64')
 FROM (
     SELECT t.task, coalesce(o.name, w.state, 'lost') AS state, t.successor, v.name AS tool,
            v.version, p.tenant, o.message AS ending, o.at AS ended, w.queue, w.message, w.attempt,
-           w.pause AS paused_with, w.cancel, w.phase, w.incarnation, w.first_try, w.due, w.updated,
+           w.pause AS paused_with, w.cancel, w.phase, w.incarnation, w.first_try, w.updated,
+           CASE w.due WHEN 'infinity' THEN w.turn ELSE w.due END AS due, w.due = 'infinity' AS aside,
            coalesce(v.doc::json -> 'phases' -> w.phase ->> 'name',
                     'undo:' || (v.doc::json -> 'phases' -> (127 - w.phase) ->> 'name'),
                     'its end') AS phase_name,
@@ -40,6 +41,17 @@ CROSS JOIN LATERAL (
             JOIN holdfast.tool v ON v.tool = q WHERE v.name = f.tool) AS versions
     FROM holdfast.worker k WHERE k.role = 'worker') s
 CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM holdfast.lease l WHERE l.until > f.at) AS led) m
+-- A limit of its tool, by the use that claims go by: of all, or of its tenant.
+LEFT JOIN LATERAL (
+    SELECT format('limit reached: running %s of %s (tool %s%s)', u.used, u.most, f.tool, u.whose) AS why
+    FROM holdfast.tool_limit l
+    CROSS JOIN LATERAL (
+        SELECT 1 AS rank, coalesce(sum(y.number), 0) AS used, l.running AS most, '' AS whose
+        FROM holdfast.limit_use y WHERE y.name = l.name
+        UNION ALL
+        SELECT 2, coalesce(sum(y.number), 0), l.running_per_tenant, ', tenant ' || f.tenant
+        FROM holdfast.limit_use y WHERE y.name = l.name AND y.tenant = f.tenant) u
+    WHERE l.name = f.tool AND l.gated AND u.used >= u.most ORDER BY u.rank DESC LIMIT 1) l ON true
 CROSS JOIN LATERAL (SELECT
     round(extract(epoch FROM f.at - f.first_try))::bigint || ' s' AS phase_age,
     greatest(round(extract(epoch FROM f.due - f.at))::bigint, 0) || ' s' AS due_in,
@@ -80,15 +92,19 @@ CROSS JOIN LATERAL (SELECT x.act, x.why FROM (
     UNION ALL SELECT 13, true, format('no worker serves version %s of %s; of this tool they serve: %s',
         left(f.version, 12), f.tool, coalesce(s.versions, 'none'))
         WHERE f.state IN ('ready', 'scheduled') AND s.serving = 0
-    UNION ALL SELECT 14, false, format('phase %s is due for %s; %s workers serve it, %s of them with a '
+    UNION ALL SELECT 14, false, format('%s; it waits for its turn, for %s now', l.why, n.waited)
+        WHERE f.state IN ('ready', 'scheduled') AND l.why IS NOT NULL
+    UNION ALL SELECT 15, false, format('it was set aside for its tenant''s limit, for %s now; a worker with a '
+        'slot free takes it next; %s workers serve it', n.waited, s.serving) WHERE f.aside
+    UNION ALL SELECT 16, false, format('phase %s is due for %s; %s workers serve it, %s of them with a '
         'slot free', f.phase_name, n.waited, s.serving, s.idle)
         WHERE f.state IN ('ready', 'scheduled')
-    UNION ALL SELECT 15, false, format('it failed: %s; an operator retried it as tsk_%s', f.ending,
+    UNION ALL SELECT 17, false, format('it failed: %s; an operator retried it as tsk_%s', f.ending,
         translate(encode(f.successor, 'base64'), '+/', '-_'))
         WHERE f.state = 'failed' AND f.successor IS NOT NULL
-    UNION ALL SELECT 16, true, format('it failed: %s; `holdfast retry` runs it on', f.ending)
+    UNION ALL SELECT 18, true, format('it failed: %s; `holdfast retry` runs it on', f.ending)
         WHERE f.state = 'failed'
-    UNION ALL SELECT 17, false, format('it is %s since %s%s', f.state,
+    UNION ALL SELECT 19, false, format('it is %s since %s%s', f.state,
         to_char(f.ended AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
         CASE WHEN f.ending IS NULL OR f.ending = '' THEN '' ELSE ': ' || f.ending END)) x
     ORDER BY x.rank LIMIT 1) a

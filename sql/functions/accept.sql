@@ -38,7 +38,8 @@ BEGIN
 END $$;
 
 -- What may be told of the tasks of one week. No lock, one snapshot. A task is gone from the answer
--- once its retention is over, swept or not. What waits for a paused tool or tenant is called paused.
+-- once its retention is over, swept or not. What waits for a paused tool or tenant is called paused. The
+-- message of a ready task is null, but where it is set aside for a limit.
 -- The successor is the task that an operator made of a failed one, also in the view of that itself.
 CREATE OR REPLACE FUNCTION task_views(week integer, tasks bytea[])
 RETURNS TABLE (task bytea, owner bigint, tool integer, state text, attempt integer,
@@ -55,16 +56,19 @@ BEGIN
            CASE WHEN h.word IS NOT NULL THEN 'paused' ELSE coalesce(w.state, o.name) END,
            coalesce(w.attempt, o.attempt),
            to_ms(t.accepted), to_ms(coalesce(w.updated, o.at)), coalesce(to_ms(o.at), 0),
-           t.result_ttl_ms, w.progress, coalesce(h.word, w.message, o.message), o.result, o.error,
+           t.result_ttl_ms, w.progress,
+           coalesce(h.word, CASE w.state WHEN 'ready' THEN n.word ELSE w.message END, o.message), o.result, o.error,
            t.effect_id,
            coalesce(t.successor, CASE WHEN t.retry_of IS NOT NULL THEN t.task END)
     FROM (SELECT DISTINCT x FROM unnest(task_views.tasks) x) u (task)
     CROSS JOIN LATERAL (SELECT x.* FROM holdfast.task x
                         WHERE x.week = task_views.week AND x.task = u.task OFFSET 0) t
-    LEFT JOIN LATERAL (SELECT x.state, x.attempt, x.updated, x.progress, x.message, x.queue
+    LEFT JOIN LATERAL (SELECT x.state, x.attempt, x.updated, x.progress, x.message, x.queue, x.due
                        FROM work x WHERE x.task = u.task OFFSET 0) w ON true
     LEFT JOIN LATERAL (SELECT pause_word(w.queue, t.owner) AS word
                        WHERE w.state IN ('ready', 'scheduled') OFFSET 0) h ON true
+    CROSS JOIN LATERAL (SELECT CASE WHEN w.due = 'infinity' THEN 'waits for its turn: as many as may '
+                                    || 'run at once do' END AS word) n
     LEFT JOIN LATERAL (SELECT x.name, x.attempt, x.at, x.message, x.result, x.error FROM step x
                        WHERE x.week = task_views.week AND x.task = u.task
                          AND x.place = 2147483647 OFFSET 0) o ON true
@@ -139,15 +143,17 @@ $$;
 
 -- One commit for a batch of calls, whose digests are all different. Outcomes: 'new'; 'same' (a
 -- repeat, the view is of the first task); 'conflict' (other arguments; null view); 'expired' (a
--- tombstone; null view).
+-- tombstone; null view); 'full' (it would be new, and its tool's backlog is full: nothing was
+-- stored; null view), where `bounded`.
 -- A null api is a client that declares Tasks: its task is held, for good. A plain call names itself
 -- by its API's incarnation and its own number, and is attached where the task is open and not held.
 -- Locks: effect rows by the insert, in digest order; work rows of repeats that are to be held or
 -- joined, in task order. A repeat of a finished or held task writes nothing.
 -- Twice: the second call answers 'same' with the first one's task; equal randoms tell a caller
 -- whose answer was lost that it was its own.
-CREATE OR REPLACE FUNCTION accept_call(owners bigint[], tools integer[], digests bytea[],
-    effect_ids text[], fingerprints bytea[], arguments text[], inputs text[], asks integer[],
+CREATE OR REPLACE FUNCTION accept_bounded(bounded boolean, owners bigint[], tools integer[],
+    digests bytea[], effect_ids text[], fingerprints bytea[], arguments text[], inputs text[],
+    asks integer[],
     traces text[], key_versions integer[], apis uuid[], numbers bigint[], randoms bytea[])
 RETURNS TABLE (ord integer, outcome text, task bytea, tool integer, state text, attempt integer,
                created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
@@ -165,6 +171,7 @@ DECLARE
     todo integer[];     -- to be inserted
     known integer[];    -- repeats
     won integer[];
+    refused integer[];
     round integer := 0;
 BEGIN
     -- Without its week nothing can be kept: a passing trouble, maintenance makes weeks ahead.
@@ -179,6 +186,16 @@ BEGIN
     LEFT JOIN LATERAL (SELECT x.digest FROM effect x WHERE x.digest = u.digest OFFSET 0) e ON true;
 
     LOOP
+        IF bounded AND todo IS NOT NULL THEN
+            refused := limit_refuses(todo, tools);
+            IF cardinality(refused) > 0 THEN
+                RETURN QUERY
+                SELECT i, 'full'::text, NULL::bytea, NULL::integer, NULL::text, NULL::integer,
+                       NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::real, NULL::text
+                FROM unnest(refused) i;
+                todo := ARRAY(SELECT i FROM unnest(todo) i WHERE i <> ALL (refused));
+            END IF;
+        END IF;
         IF todo IS NOT NULL THEN
             WITH input AS MATERIALIZED (
                 SELECT u.*, head || u.random AS new_task
@@ -246,6 +263,18 @@ BEGIN
     END LOOP;
 END $$;
 
+-- As binaries of version 9 call it, without a bound; goes with the next release.
+CREATE OR REPLACE FUNCTION accept_call(owners bigint[], tools integer[], digests bytea[],
+    effect_ids text[], fingerprints bytea[], arguments text[], inputs text[], asks integer[],
+    traces text[], key_versions integer[], apis uuid[], numbers bigint[], randoms bytea[])
+RETURNS TABLE (ord integer, outcome text, task bytea, tool integer, state text, attempt integer,
+               created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
+               progress real, message text)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
+    SELECT * FROM accept_bounded(false, owners, tools, digests, effect_ids, fingerprints, arguments,
+        inputs, asks, traces, key_versions, apis, numbers, randoms)
+$$;
+
 -- As binaries of version 2 call it; goes with the next release.
 CREATE OR REPLACE FUNCTION accept(owners bigint[], tools integer[], digests bytea[],
     effect_ids text[], fingerprints bytea[], arguments text[], traces text[],
@@ -254,7 +283,7 @@ RETURNS TABLE (ord integer, outcome text, task bytea, tool integer, state text, 
                created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
                progress real, message text)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
-    SELECT * FROM accept_call(owners, tools, digests, effect_ids, fingerprints, arguments,
+    SELECT * FROM accept_bounded(false, owners, tools, digests, effect_ids, fingerprints, arguments,
         array_fill(NULL::text, ARRAY[cardinality(owners)]),
         array_fill(0, ARRAY[cardinality(owners)]), traces, key_versions, apis, numbers, randoms)
 $$;

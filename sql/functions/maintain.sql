@@ -58,6 +58,7 @@ BEGIN
                progress = NULL, message = 'its worker died; goes on elsewhere', updated = at
         WHERE x.ctid = w.tid;
     END LOOP;
+    PERFORM limit_leave(NULL);
     RETURN n;
 END $$;
 
@@ -241,13 +242,13 @@ LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
-    at bigint := to_ms(now_());
+    now timestamptz := now_();
+    at bigint := to_ms(now);
 BEGIN
     RETURN QUERY
     SELECT 'oldest_ready', t.name, max(at - to_ms(r.due)) AS age FROM tool t
     CROSS JOIN LATERAL (SELECT w.due FROM work w WHERE w.queue = t.tool AND w.state = 'ready'
-                        ORDER BY w.due LIMIT 1) r
-    WHERE to_ms(r.due) <= at
+                          AND w.due <= now ORDER BY w.due LIMIT 1) r
     GROUP BY t.name ORDER BY age DESC LIMIT 64;
     RETURN QUERY
     SELECT 'incarnations', k.role, count(w.incarnation)
@@ -255,4 +256,5 @@ BEGIN
     GROUP BY k.role;
     RETURN QUERY
     SELECT 'weeks_ahead', '', count(*) FROM week w WHERE w.week > week_of(at);
+    RETURN QUERY SELECT * FROM limit_gauges();
 END $$;

@@ -390,7 +390,9 @@ BEGIN
     IF EXISTS (SELECT FROM pause p WHERE p.kind = 'tenant' AND p.name = resume_tenant.tenant) THEN
         RETURN 0;
     END IF;
-    UPDATE work w SET state = 'ready', pause = NULL, message = NULL, updated = now_()
+    -- Set aside for a limit, too: the next claim sees to that.
+    UPDATE work w SET state = 'ready', pause = NULL, message = NULL, updated = now_(),
+        due = CASE w.due WHEN 'infinity' THEN w.turn ELSE w.due END
     WHERE w.ctid = ANY (ARRAY(
         SELECT x.ctid FROM work x JOIN principal o ON o.owner = x.owner
         WHERE x.state = 'paused' AND x.pause = 'tenant' AND o.tenant = resume_tenant.tenant

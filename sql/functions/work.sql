@@ -49,10 +49,40 @@ END $$;
 CREATE OR REPLACE FUNCTION leave(incarnation uuid) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     DELETE FROM claim_call c WHERE c.incarnation = leave.incarnation;
-    DELETE FROM worker w WHERE w.incarnation = leave.incarnation
+    DELETE FROM worker w WHERE w.incarnation = leave.incarnation;
+    SELECT limit_leave(leave.incarnation)
 $$;
 
--- Up to `most` due tasks of these queues, in their order. `call` is new for each claim: a random half
+-- Up to `most` due tasks of one queue without limits, locked, the oldest first; not those that this
+-- claim has already. Of paused tenants they go out of the way.
+CREATE OR REPLACE FUNCTION claim_pick(queue integer, most integer, at timestamptz, pauses boolean,
+                                      picked tid[]) RETURNS tid[]
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    own tid[] := '{}';
+    due_tids tid[];
+    kept tid[];
+BEGIN
+    -- Again only where some were of a paused tenant.
+    FOR round IN 1..8 LOOP
+        EXIT WHEN cardinality(own) >= most;
+        due_tids := ARRAY(
+            SELECT x.ctid FROM work x
+            WHERE x.state = 'ready' AND x.queue = claim_pick.queue AND x.due <= at
+              AND x.ctid <> ALL (picked || own)
+            ORDER BY x.due LIMIT most - cardinality(own) FOR UPDATE SKIP LOCKED);
+        kept := CASE WHEN pauses THEN pause_tenants(due_tids) ELSE due_tids END;
+        own := own || kept;
+        EXIT WHEN cardinality(kept) = cardinality(due_tids);
+    END LOOP;
+    RETURN own;
+END $$;
+
+-- Up to `most` due tasks of these queues. First each queue gives an equal share, in their order, then
+-- each what is left of `most`: none takes all, and a caller that puts what gave last behind the others
+-- starves none. Limits of tools are kept to, see limits.sql. `call` is new for each claim: a random half
 -- and a number that rises. The tokens begin with its first half, so that the same call again, its
 -- COMMIT's answer lost, gets what it holds already. No claim is left behind that nobody knows of (rule
 -- 11, V9): a call whose number was seen takes nothing new, as when a flight that was given up for lost
@@ -77,12 +107,16 @@ DECLARE
     number bigint := ('x' || encode(substring(uuid_send(claim.call) FROM 9), 'hex'))::bit(64)::bigint;
     seen boolean := false;
     picked tid[] := '{}';
-    due_tids tid[];
-    kept tid[];
+    got tid[];
     pauses boolean;
     claimed bytea[];
     later text;
-    queue_number integer;
+    limited text[];     -- by queue: the tool's name, where it has a gate
+    gates text[];       -- those that this claim went through
+    turn integer[];
+    again integer[];
+    share integer;
+    here integer;
     one_week integer;
 BEGIN
     FOREACH later IN ARRAY ARRAY['scheduled', 'unverified', 'waiting'] LOOP
@@ -115,27 +149,46 @@ BEGIN
     SELECT array_agg(w.task) INTO claimed FROM work w
     WHERE w.incarnation = claim.incarnation AND substring(uuid_send(w.token) FROM 1 FOR 8) = mark;
 
-    FOREACH queue_number IN ARRAY queues LOOP
-        EXIT WHEN seen;
-        -- Again only where some were of a paused tenant and went out of the way.
-        FOR round IN 1..8 LOOP
-            EXIT WHEN claimed IS NOT NULL OR cardinality(picked) >= most;
-            due_tids := ARRAY(
-                SELECT x.ctid FROM work x
-                WHERE x.state = 'ready' AND x.queue = queue_number AND x.due <= at
-                ORDER BY x.due LIMIT most - cardinality(picked) FOR UPDATE SKIP LOCKED);
-            kept := CASE WHEN pauses THEN pause_tenants(due_tids) ELSE due_tids END;
-            picked := picked || kept;
-            EXIT WHEN cardinality(kept) = cardinality(due_tids);
+    IF NOT seen AND claimed IS NULL THEN
+        IF EXISTS (SELECT FROM tool_limit l WHERE l.gated) THEN
+            limited := ARRAY(SELECT (SELECT l.name FROM tool t JOIN tool_limit l ON l.name = t.name
+                                     WHERE t.tool = q.queue AND l.gated)
+                             FROM unnest(queues) WITH ORDINALITY q (queue, ord) ORDER BY q.ord);
+            gates := limit_gates(claim.incarnation, queues, at);
+            PERFORM limit_enter(gates, claim.incarnation);
+        END IF;
+        turn := ARRAY(SELECT generate_subscripts(queues, 1));
+        share := greatest(most / greatest(cardinality(queues), 1), 1);
+        WHILE cardinality(turn) > 0 AND cardinality(picked) < most LOOP
+            again := '{}';
+            FOREACH here IN ARRAY turn LOOP
+                share := least(share, most - cardinality(picked));
+                EXIT WHEN share = 0;
+                CONTINUE WHEN limited[here] IS NOT NULL AND limited[here] <> ALL (gates);
+                got := CASE WHEN limited[here] IS NULL
+                            THEN claim_pick(queues[here], share, at, pauses, picked)
+                            ELSE limit_pick(limited[here], queues[here], share, at, pauses, picked) END;
+                picked := picked || got;
+                IF cardinality(got) = share THEN
+                    again := again || here;
+                END IF;
+            END LOOP;
+            turn := again;
+            share := most;
         END LOOP;
-    END LOOP;
+    END IF;
     WITH taken AS (
         UPDATE work w SET state = 'running',
                token = encode(mark || substring(uuid_send(gen_random_uuid()) FROM 9), 'hex')::uuid,
                incarnation = claim.incarnation, attempt = w.attempt + 1,
-               first_try = coalesce(w.first_try, at), progress = NULL, message = NULL, updated = at
+               first_try = coalesce(w.first_try, at), progress = NULL, message = NULL, updated = at,
+               due = CASE w.due WHEN 'infinity' THEN w.turn ELSE w.due END
         WHERE w.ctid = ANY (picked) RETURNING w.task
     ) SELECT coalesce(claimed, array_agg(t.task)) INTO claimed FROM taken t;
+    IF cardinality(gates) > 0 AND cardinality(picked) > 0 THEN
+        PERFORM limit_count(l.name, claim.incarnation) FROM tool_limit l
+        WHERE l.name = ANY (gates) AND l.gated;
+    END IF;
 
     FOR one_week IN SELECT DISTINCT week_of_task(t) FROM unnest(claimed) t LOOP
         RETURN QUERY

@@ -2,7 +2,7 @@
 -- A call is answered before its commit is on the disk: a crash of the store forgets it.
 DO $plant$
 DECLARE
-    body text := pg_get_functiondef('holdfast.accept_call'::regproc);
+    body text := pg_get_functiondef('holdfast.accept_bounded'::regproc);
     planted text := regexp_replace(body, E'\nBEGIN\n',
         E'\nBEGIN\n    PERFORM set_config(''synchronous_commit'', ''off'', true);\n');
 BEGIN

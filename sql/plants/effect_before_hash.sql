@@ -2,7 +2,7 @@
 -- The effect is committed before the hash of its arguments: whoever repeats first fills it in.
 DO $plant$
 DECLARE
-    body text := pg_get_functiondef('holdfast.accept_call'::regproc);
+    body text := pg_get_functiondef('holdfast.accept_bounded'::regproc);
     planted text := replace(body, 'i.new_task, i.fingerprint, i.tool, at FROM input',
                             'i.new_task, decode(repeat(''00'', 32), ''hex''), i.tool, at FROM input');
     repeats text := pg_get_functiondef('holdfast.accept_repeats'::regproc);

@@ -1,7 +1,7 @@
 -- PLANT_one_statement_upsert
 -- "Insert or fetch" in one statement: a rival's row, committed after the snapshot, is in neither half.
-CREATE OR REPLACE FUNCTION accept_call(owners bigint[], tools integer[], digests bytea[],
-    effect_ids text[], fingerprints bytea[], arguments text[], inputs text[], asks integer[],
+CREATE OR REPLACE FUNCTION accept_bounded(bounded boolean, owners bigint[], tools integer[],
+    digests bytea[], effect_ids text[], fingerprints bytea[], arguments text[], inputs text[], asks integer[],
     traces text[], key_versions integer[], apis uuid[], numbers bigint[], randoms bytea[])
 RETURNS TABLE (ord integer, outcome text, task bytea, tool integer, state text, attempt integer,
                created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,

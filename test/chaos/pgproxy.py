@@ -29,7 +29,7 @@ import socket
 import struct
 import sys
 
-ACTS = [(b"holdfast.accept_call(", "accept"), (b"holdfast.claim(", "claim"), (b"holdfast.step(", "step"),
+ACTS = [(b"holdfast.accept_bounded(", "accept"), (b"holdfast.claim(", "claim"), (b"holdfast.step(", "step"),
         (b"holdfast.finish(", "finish"), (b"holdfast.release(", "release"),
         (b"holdfast.cancel(", "cancel"), (b"holdfast.sql_fence(", "sql"),
         (b"holdfast.beat_async(", "beat"), (b"holdfast.poll_task(", "poll")]

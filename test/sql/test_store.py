@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,7 @@ class Store:
         """calls: (owner, tool, effect ID, arguments); an API and a number make them plain."""
         n = len(calls)
         rows = self.rows(
-            "SELECT ord, outcome, task, state FROM accept_call(%s::bigint[], %s::int[], %s::bytea[],"
+            "SELECT ord, outcome, task, state FROM accept_bounded(true, %s::bigint[], %s::int[], %s::bytea[],"
             " %s::text[], %s::bytea[], %s::text[], %s::text[], %s::int[], %s::text[], %s::int[], %s::uuid[], %s::bigint[],"
             " %s::bytea[])",
             [c[0] for c in calls], [c[1] for c in calls],
@@ -175,11 +176,11 @@ class Bench:
                 for _ in range(5)]
         said = [run.communicate(timeout=120)[0] for run in runs]
         check(all(run.returncode == 0 for run in runs), "five migrations at once all succeed", said)
-        equal(sum("0 migrations" not in text for text in said), 1, "one of five applies")
+        equal(sum(not re.search(r"\b0 migrations", text) for text in said), 1, "one of five applies")
         self.a, self.b = Store(self.cluster), Store(self.cluster)
         again = subprocess.run([rig.HOLDFAST, "migrate"], env=environment, check=False,
                                capture_output=True, text=True)
-        check("0 migrations" in again.stdout, "a second migrate changes nothing", again.stdout)
+        check(re.search(r"\b0 migrations", again.stdout), "a second migrate changes nothing", again.stdout)
         self.owner = self.a.one("SELECT principal_owner('static', 'alice', 'A')")
         self.other = self.a.one("SELECT principal_owner('static', 'bob', 'B')")
         self.tool = self.a.one(
