@@ -10,7 +10,9 @@ which has
 
 A run takes faults of one world only."""
 
-MODULES = []
+import poison
+
+MODULES = [poison]
 
 
 def gather(name):

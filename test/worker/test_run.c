@@ -58,6 +58,14 @@ bool worker_may_send(const struct worker *)
 	return true;
 }
 
+static bool others_have_last_starts, one_of_them_runs;
+
+bool worker_has_last_starts(const struct worker *, const struct run *, bool *taken)
+{
+	*taken = one_of_them_runs;
+	return others_have_last_starts;
+}
+
 void worker_run_ended(struct worker *, struct run *run, int64_t due_ms)
 {
 	ended++;
