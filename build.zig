@@ -46,8 +46,8 @@ const api_files = [_][]const u8{
     "follow.c",    "listen.c",   "subscription.c",
 };
 const worker_files = [_][]const u8{
-    "ask.c",        "beat.c",       "downstream.c", "egress.c", "frame.c",         "host.c",      "phase_http.c",
-    "phase_program.c", "phase_sql.c", "phase_wait.c", "plain.c", "retry.c",  "run.c", "run_keep.c",
+    "ask.c",        "beat.c",       "breaker.c",    "downstream.c", "egress.c", "frame.c",         "host.c", "keeper.c", "phase_http.c",
+    "phase_program.c", "phase_sql.c", "phase_wait.c", "plain.c", "remote.c", "retry.c",  "run.c", "run_apart.c", "run_keep.c",
     "run_outcome.c", "run_phase.c", "run_undo.c", "run_write.c",     "rundir.c",    "say.c",       "span.c",      "spawn.c",
     "tail.c",       "text.c",       "unpack.c",     "versions.c",      "worker.c",
 };
@@ -66,7 +66,7 @@ const api_tests = [_][]const u8{
     "test_request_state.c", "test_rpc.c", "test_subscription.c",
 };
 const worker_tests = [_][]const u8{
-    "test_downstream.c", "test_egress.c", "test_frame.c", "test_program.c", "test_retry.c", "test_run.c",
+    "test_breaker.c", "test_downstream.c", "test_egress.c", "test_frame.c", "test_program.c", "test_retry.c", "test_run.c",
     "test_text.c",       "test_unpack.c", "test_wait.c",
 };
 

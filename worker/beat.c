@@ -81,6 +81,7 @@ static void lose(struct beat *beat, bool taken)
 static void acknowledge(struct beat *beat)
 {
 	beat->acknowledged = beat->sent_ms;
+	beat->hooks.renewed(beat->hooks.ctx, beat->sent_ms, beat->settings.lease_ms);
 	if (beat->state == BEAT_REGISTERING) {
 		beat->state = BEAT_HELD;
 		beat->hooks.ready(beat->hooks.ctx);

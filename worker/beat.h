@@ -25,6 +25,8 @@ struct beat_hooks {
 	void (*wish)(void *ctx, const struct beat_wish *wish);
 	/* An incarnation is in the store: claims may be made under it. */
 	void (*ready)(void *ctx);
+	/* The lease is `lease_ms` long from `sent_ms` on, on the boot clock. */
+	void (*renewed)(void *ctx, int64_t sent_ms, int64_t lease_ms);
 	/* `taken`: the store said so. Else the local lease ran out and the claims may still be
 	 * ours. */
 	void (*lost)(void *ctx, bool taken);

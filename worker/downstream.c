@@ -9,8 +9,9 @@
  *
  *   * suspended: a turn, the answer or the call's own timer resumes it.
  *
- * Only waiting calls are in their host's list; only running ones are known to curl. A host that
- * nothing is asked of stays remembered for its budget of repeats.
+ * Only waiting calls are in their host's list; only running ones are known to curl, and each tells
+ * the host's breaker how it ended. A host that nothing is asked of stays remembered for its budget
+ * of repeats and its breaker.
  */
 #include "worker/downstream.h"
 
@@ -26,7 +27,9 @@
 #include "runtime/buf.h"
 #include "runtime/clock.h"
 #include "runtime/metrics.h"
+#include "worker/breaker.h"
 #include "worker/egress.h"
+#include "worker/remote.h"
 #include "worker/retry.h"
 #include "worker/text.h"
 
@@ -38,18 +41,8 @@ struct downstream {
 	ev_timer timer;
 	struct egress *egress; /* nullptr: nobody is allowed */
 	struct downstream_call *calls;
-	struct host *hosts;
-	size_t hosts_count;
+	struct remotes remotes;
 	bool closing;
-};
-
-struct host {
-	struct host *next;
-	struct egress_target target;
-	int running, repeats; /* repeats: of the running ones */
-	struct downstream_call *waiting, **waiting_end;
-	struct retry_budget budget;
-	int64_t used_at;
 };
 
 enum call_state { CALL_WAITING, CALL_RUNNING, CALL_SETTLED };
@@ -60,7 +53,7 @@ struct downstream_call {
 	enum call_state state;
 	ev_timer timer;
 	struct egress_target target;
-	struct host *host;              /* nullptr: settled */
+	struct remote *host;            /* nullptr: settled */
 	struct downstream_call *behind; /* in the host's list */
 	enum downstream_fate fate;      /* of a settled one */
 	CURLU *url;
@@ -74,8 +67,11 @@ struct downstream_call {
 	char error[CURL_ERROR_SIZE];
 	char denied[INET6_ADDRSTRLEN]; /* the last address that was refused */
 	int64_t retry_after_ms;
-	bool repeat, sent, withheld, too_large, slow;
-	bool tried; /* an address that is allowed */
+	bool repeat, insists, sent, withheld, too_large, slow;
+	struct breaker_pass pass; /* of a running one */
+	bool tried;               /* an address that is allowed */
+	bool told;                /* the breaker knows how it ended */
+	bool hurried;             /* it had less than DOWNSTREAM_FAIR_MS left when its turn came */
 	bool coded; /* the answer under way is, or was sent with a transfer coding but chunked */
 	bool answering, watched;
 	bool (*may_send)(void *ctx);
@@ -107,44 +103,7 @@ static void call_timer(struct downstream_call *call, int64_t ms)
 /* --- hosts and turns ----------------------------------------------------------------------------
  */
 
-/* Room for one more, by forgetting who was idle for longest. */
-static void hosts_trim(struct downstream *downstream)
-{
-	struct host **oldest = nullptr;
-	for (struct host **at = &downstream->hosts; *at; at = &(*at)->next) {
-		bool idle = (*at)->running == 0 && !(*at)->waiting;
-		if (idle && (!oldest || (*at)->used_at < (*oldest)->used_at))
-			oldest = at;
-	}
-	if (downstream->hosts_count < DOWNSTREAM_HOSTS_MAX || !oldest)
-		return;
-	struct host *gone = *oldest;
-	*oldest = gone->next;
-	downstream->hosts_count--;
-	free(gone);
-}
-
-static struct host *host_get(struct downstream *downstream, const struct egress_target *target)
-{
-	int64_t now_ms = clock_boot_ms();
-	struct host *host = downstream->hosts;
-	while (host &&
-	       (host->target.port != target->port || strcmp(host->target.host, target->host) != 0))
-		host = host->next;
-	if (!host) {
-		hosts_trim(downstream);
-		host = hf_alloc(sizeof *host);
-		*host = (struct host){ .next = downstream->hosts, .target = *target };
-		host->waiting_end = &host->waiting;
-		retry_budget_init(&host->budget, now_ms);
-		downstream->hosts = host;
-		downstream->hosts_count++;
-	}
-	host->used_at = now_ms;
-	return host;
-}
-
-static bool has_turn(const struct host *host, const struct downstream_call *call)
+static bool has_turn(const struct remote *host, const struct downstream_call *call)
 {
 	return host->running < DOWNSTREAM_CALLS_PER_HOST_MAX &&
 	       (!call->repeat || host->repeats < DOWNSTREAM_REPEATS_PER_HOST_MAX);
@@ -152,7 +111,7 @@ static bool has_turn(const struct host *host, const struct downstream_call *call
 
 static void leave_list(struct downstream_call *call)
 {
-	struct host *host = call->host;
+	struct remote *host = call->host;
 	struct downstream_call **at = &host->waiting;
 	while (*at != call)
 		at = &(*at)->behind;
@@ -166,6 +125,7 @@ static void call_run(struct downstream_call *call)
 {
 	int64_t left = call->give_up_at - clock_boot_ms();
 	int64_t timeout_ms = left > 0 ? left : 1;
+	call->hurried = timeout_ms < DOWNSTREAM_FAIR_MS;
 	int64_t connect_ms =
 	    timeout_ms < DOWNSTREAM_CONNECT_MS_MAX ? timeout_ms : DOWNSTREAM_CONNECT_MS_MAX;
 	curl_easy_setopt(call->easy, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
@@ -173,19 +133,72 @@ static void call_run(struct downstream_call *call)
 	call->state = CALL_RUNNING;
 	call->host->running++;
 	call->host->repeats += call->repeat;
+	call->pass = breaker_pass(&call->host->breaker, clock_boot_ms());
 	call_timer(call, call->slow_ms);
 	hf_assert(curl_multi_add_handle(call->downstream->multi, call->easy) == CURLM_OK);
 }
 
+/* Ends without a word on the wire, once the loop is there. */
+static void settle(struct downstream_call *call, enum downstream_fate fate, const char *text)
+{
+	call->state = CALL_SETTLED;
+	call->fate = fate;
+	call->host = nullptr; /* which may be forgotten now */
+	set_text(call, text);
+	call_timer(call, 0);
+}
+
+/* --- the breaker --------------------------------------------------------------------------------
+ */
+
+/* True: settled, since its host is not asked now. */
+static bool breaker_refuses(struct downstream_call *call)
+{
+	hf_cleanup(buf) struct buf text = {};
+	int64_t wait_ms = call->insists ? 0 : remote_wait_ms(call->host, &text);
+	if (wait_ms == 0)
+		return false;
+	settle(call, DOWNSTREAM_BREAKER, text.data);
+	call->retry_after_ms = wait_ms;
+	return true;
+}
+
+static enum breaker_result result_of(const struct downstream_call *call,
+				     const struct downstream_answer *answer, CURLcode code)
+{
+	constexpr int TIMEOUT = 408, TOO_MANY = 429;
+	bool ours = code == CURLE_OPERATION_TIMEDOUT && !call->slow && call->hurried;
+	switch (answer->fate) {
+	case DOWNSTREAM_NOT_SENT:
+	case DOWNSTREAM_NO_ANSWER:
+		return ours ? BREAKER_NOTHING : BREAKER_FAILED;
+	case DOWNSTREAM_ANSWERED:
+	case DOWNSTREAM_UNREADABLE:
+		return answer->status >= 500 || answer->status == TIMEOUT ||
+			       answer->status == TOO_MANY
+			   ? BREAKER_FAILED
+			   : BREAKER_WORKED;
+	case DOWNSTREAM_NO_BUDGET:
+	case DOWNSTREAM_BREAKER:
+	case DOWNSTREAM_WITHHELD:
+	case DOWNSTREAM_BAD_URL:
+	case DOWNSTREAM_DENIED:
+		break;
+	}
+	return BREAKER_NOTHING;
+}
+
 /* In order, but a first request may pass repeats that are not let through. */
-static void give_turns(struct host *host)
+static void give_turns(struct remote *host)
 {
 	for (struct downstream_call *call = host->waiting, *behind; call; call = behind) {
 		behind = call->behind;
-		if (!has_turn(host, call))
+		bool refused = !call->insists && breaker_wait_ms(&host->breaker, clock_boot_ms());
+		if (!refused && !has_turn(host, call))
 			continue;
 		leave_list(call);
-		call_run(call);
+		if (!breaker_refuses(call))
+			call_run(call);
 	}
 }
 
@@ -195,13 +208,15 @@ static void give_turns(struct host *host)
 static bool call_free(struct downstream_call *call)
 {
 	bool sent = call->sent;
-	struct host *host = call->host;
+	struct remote *host = call->host;
 	struct downstream *downstream = call->downstream;
 	ev_timer_stop(downstream->loop, &call->timer);
 	if (call->state == CALL_WAITING)
 		leave_list(call);
 	if (call->state == CALL_RUNNING) {
 		curl_multi_remove_handle(downstream->multi, call->easy);
+		if (!call->told)
+			remote_tell(&downstream->remotes, host, call->pass, BREAKER_NOTHING, "");
 		host->running--;
 		host->repeats -= call->repeat;
 	}
@@ -257,10 +272,11 @@ static void explain(struct downstream_call *call, enum downstream_fate fate, CUR
 }
 
 static const char *const fate_names[] = {
-	[DOWNSTREAM_NOT_SENT] = "not_sent",     [DOWNSTREAM_NO_BUDGET] = "no_budget",
-	[DOWNSTREAM_WITHHELD] = "withheld",     [DOWNSTREAM_BAD_URL] = "bad_url",
-	[DOWNSTREAM_DENIED] = "denied",         [DOWNSTREAM_NO_ANSWER] = "no_answer",
-	[DOWNSTREAM_UNREADABLE] = "unreadable", [DOWNSTREAM_ANSWERED] = "answered",
+	[DOWNSTREAM_NOT_SENT] = "not_sent",   [DOWNSTREAM_NO_BUDGET] = "no_budget",
+	[DOWNSTREAM_BREAKER] = "breaker",     [DOWNSTREAM_WITHHELD] = "withheld",
+	[DOWNSTREAM_BAD_URL] = "bad_url",     [DOWNSTREAM_DENIED] = "denied",
+	[DOWNSTREAM_NO_ANSWER] = "no_answer", [DOWNSTREAM_UNREADABLE] = "unreadable",
+	[DOWNSTREAM_ANSWERED] = "answered",
 };
 
 static void count_end(const struct downstream_call *call, enum downstream_fate fate)
@@ -282,18 +298,11 @@ static void finish(struct downstream_call *call, CURLcode code)
 	count_end(call, answer.fate);
 	if (answer.fate == DOWNSTREAM_ANSWERED)
 		metric_add(METRIC_downstream_answers_total, metric_status(answer.status), 1);
+	remote_tell(&call->downstream->remotes, call->host, call->pass,
+		    result_of(call, &answer, code), call->reason);
+	call->told = true;
 	call->done(call->ctx, &answer);
 	call_free(call);
-}
-
-/* Ends without a word on the wire, once the loop is there. */
-static void settle(struct downstream_call *call, enum downstream_fate fate, const char *text)
-{
-	call->state = CALL_SETTLED;
-	call->fate = fate;
-	call->host = nullptr; /* which may be forgotten now */
-	set_text(call, text);
-	call_timer(call, 0);
 }
 
 static void tell_settled(struct downstream_call *call)
@@ -516,7 +525,7 @@ static size_t on_body(char *data, size_t, size_t len, void *ctx)
 /* --- start --------------------------------------------------------------------------------------
  */
 
-struct downstream *downstream_open(struct ev_loop *loop)
+struct downstream *downstream_open(struct ev_loop *loop, const struct breaker_limits *limits)
 {
 	static bool ready;
 	if (!ready)
@@ -524,6 +533,8 @@ struct downstream *downstream_open(struct ev_loop *loop)
 	ready = true;
 	struct downstream *downstream = hf_alloc(sizeof *downstream);
 	downstream->loop = loop;
+	downstream->remotes =
+	    (struct remotes){ .count_max = DOWNSTREAM_HOSTS_MAX, .limits = *limits };
 	downstream->multi = curl_multi_init();
 	hf_assert(downstream->multi);
 	ev_init(&downstream->timer, on_time);
@@ -541,10 +552,7 @@ void downstream_close(struct downstream *downstream)
 	downstream->closing = true;
 	while (downstream->calls)
 		call_free(downstream->calls);
-	for (struct host *host = downstream->hosts, *next; host; host = next) {
-		next = host->next;
-		free(host);
-	}
+	remotes_deinit(&downstream->remotes);
 	curl_multi_cleanup(downstream->multi);
 	ev_timer_stop(downstream->loop, &downstream->timer);
 	egress_free(downstream->egress);
@@ -647,7 +655,9 @@ static void find_host(struct downstream_call *call, const char *url)
 		settle(call, DOWNSTREAM_DENIED, text);
 		return;
 	}
-	call->host = host_get(call->downstream, &call->target);
+	call->host = remote_get(&call->downstream->remotes, &call->target);
+	if (breaker_refuses(call))
+		return;
 	int64_t wait_ms = 0;
 	if (call->repeat)
 		wait_ms = retry_budget_take(&call->host->budget, clock_boot_ms());
@@ -686,6 +696,7 @@ downstream_start(struct downstream *downstream, const struct downstream_request 
 								      : DOWNSTREAM_SLOW_MS,
 					  .retry_after_ms = -1,
 					  .repeat = request->repeat,
+					  .insists = request->insists,
 					  .may_send = request->may_send,
 					  .done = done,
 					  .ctx = ctx };
@@ -706,24 +717,14 @@ downstream_start(struct downstream *downstream, const struct downstream_request 
 
 void downstream_collect(const struct downstream *downstream)
 {
-	int64_t running = 0, waiting = 0, most = 0, repeats = 0, spent = 0;
+	int64_t running = 0, waiting = 0;
 	for (const struct downstream_call *call = downstream->calls; call; call = call->next) {
 		running += call->state == CALL_RUNNING;
 		waiting += call->state == CALL_WAITING;
 	}
-	for (const struct host *host = downstream->hosts; host; host = host->next) {
-		int64_t gone = RETRY_SAVED_MAX - retry_budget_left(&host->budget, clock_boot_ms());
-		most = host->running > most ? host->running : most;
-		repeats = host->repeats > repeats ? host->repeats : repeats;
-		spent = gone > spent ? gone : spent;
-	}
 	metric_set(METRIC_downstream_calls_open, "running", running);
 	metric_set(METRIC_downstream_calls_open, "waiting", waiting);
-	metric_bound("downstream_hosts", (int64_t)downstream->hosts_count,
-		     (int64_t)DOWNSTREAM_HOSTS_MAX);
-	metric_bound("calls_per_host", most, DOWNSTREAM_CALLS_PER_HOST_MAX);
-	metric_bound("repeats_per_host", repeats, DOWNSTREAM_REPEATS_PER_HOST_MAX);
-	metric_bound("retry_budget", spent, RETRY_SAVED_MAX);
+	remotes_collect(&downstream->remotes);
 }
 
 bool downstream_sent(const struct downstream_call *call)

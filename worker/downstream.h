@@ -2,8 +2,8 @@
  * One call is one request on the wire, at most: a fresh connection each, no redirect followed, no
  * proxy or credential taken from the environment, nothing sent again by itself. Only hosts and
  * addresses that egress.h allows are talked to; each host gets a bounded number of requests at a
- * time, and of repeats. What came of a call is told apart as far as a sender can know (design §4,
- * effect classes). */
+ * time, and of repeats, and none while its breaker is open (breaker.h). What came of a call is told
+ * apart as far as a sender can know (design §4, effect classes). */
 #pragma once
 
 #include <stddef.h>
@@ -11,6 +11,7 @@
 
 #include "runtime/err.h"
 #include "runtime/slice.h"
+#include "worker/breaker.h"
 
 struct downstream;
 struct downstream_call;
@@ -26,8 +27,10 @@ constexpr int64_t DOWNSTREAM_SLOW_BYTES = 1'024;
 constexpr int DOWNSTREAM_CALLS_PER_HOST_MAX = 64;   /* at a time; the rest wait for their turn */
 constexpr int DOWNSTREAM_REPEATS_PER_HOST_MAX = 16; /* of them */
 constexpr size_t DOWNSTREAM_HOSTS_MAX = 256;        /* remembered while nothing is asked of them */
+/* Time-outs of requests that had less time say nothing about their host. */
+constexpr int64_t DOWNSTREAM_FAIR_MS = 1'000;
 
-struct downstream *downstream_open(struct ev_loop *loop);
+struct downstream *downstream_open(struct ev_loop *loop, const struct breaker_limits *limits);
 /* Whom it may talk to, as egress_open takes it; until then nobody. The first success stands, later
  * calls do nothing. */
 enum hf_code downstream_guard(struct downstream *downstream, const char *hosts,
@@ -41,6 +44,7 @@ struct downstream_request {
 	struct slice body;          /* borrowed until `done` or downstream_cancel */
 	bool has_body;
 	bool repeat;        /* counts against the host's budget of repeats, see retry.h */
+	bool insists;       /* goes out though the host's breaker is open */
 	int64_t timeout_ms; /* from now to the end of the answer */
 	int64_t slow_ms;    /* 0: DOWNSTREAM_SLOW_MS */
 	/* Asked once, connected and after the TLS handshake, right before the first byte leaves. */
@@ -51,6 +55,7 @@ enum downstream_fate {
 	/* No byte of the request left: refused, DNS, TLS, time-out on the way. */
 	DOWNSTREAM_NOT_SENT,
 	DOWNSTREAM_NO_BUDGET, /* as above: the host had its share of repeats; retry_after_ms */
+	DOWNSTREAM_BREAKER,   /* as above: the host's breaker is open; retry_after_ms */
 	DOWNSTREAM_WITHHELD,  /* as above: may_send said no */
 	DOWNSTREAM_BAD_URL,   /* nor ever will: no http or https URL */
 	DOWNSTREAM_DENIED,    /* nor ever will: host or address is not allowed */

@@ -1,12 +1,11 @@
 /* host.c - the pool and the life of one tool process.
  *
- *   starting ──"ready"──▶ ready ⇄ (idle │ used) ──▶ ending ──reaped, group empty──▶ gone
+ *   starting ──"ready"──▶ ready ⇄ (idle │ used) ──▶ ending ──all of it reaped──▶ gone
  *
- * Ending begins with host_kill or with the process's own exit once its user lets go; from then on
- * the sweep, a short timer, kills whatever is left of the group and whatever moved out of it until
- * nothing is. Those who move out (setsid) become children of this process as soon as their parent
- * dies, since it is the subreaper: a child of ours that is in no host's session is such a one.
- * Callbacks call the user last, because the user may give the host back from there. */
+ * Ending begins with host_kill or with the process's own exit once its user lets go. The child of
+ * this process is the tool's keeper, which ends after all that it keeps. One that was killed leaves
+ * them to this process, a subreaper, too: the sweep, a short timer, kills every child of ours that
+ * is no keeper. Callbacks call the user last, because the user may give the host back there. */
 #include "worker/host.h"
 
 #include <errno.h>
@@ -16,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -26,6 +26,7 @@
 #include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
+#include "worker/keeper.h"
 #include "worker/rundir.h"
 #include "worker/spawn.h"
 #include "worker/tail.h"
@@ -43,7 +44,7 @@ struct host {
 	char *tool, *version, *folder, *program;
 	char **argv, **env_names;
 
-	pid_t pid;
+	pid_t pid;           /* of the keeper */
 	int socket;          /* -1: closed */
 	char *place;         /* working directory, or where plain mode has it */
 	struct plain *plain; /* nullptr: frames mode */
@@ -53,7 +54,8 @@ struct host {
 	ev_child child;
 	bool ready, closed, exited, ending, gone, garbage;
 	int status, tasks;
-	int64_t ending_ms; /* since when */
+	int64_t ending_ms, warned_ms; /* since when; when it was last said that it takes long */
+	int64_t took_ms;              /* of a gone one: from host_kill on */
 	struct hf_err fault;
 	struct buf in, out;
 	size_t in_at; /* bytes of `in` that were taken */
@@ -70,6 +72,7 @@ struct host_pool {
 	size_t count;       /* not gone */
 	int number;
 	int64_t grace_ms;
+	_Atomic int64_t *until_ms; /* in a page that the keepers see */
 	ev_timer sweep;
 };
 
@@ -155,14 +158,13 @@ void host_kill(struct host *host)
 		return;
 	if (!host->ending) {
 		host->ending = true;
-		host->ending_ms = clock_boot_ms();
+		host->ending_ms = host->warned_ms = clock_boot_ms();
 		ev_timer_stop(host->pool->loop, &host->idle_timer);
+		if (!host->exited)
+			kill(host->pid, KEEPER_STOP_SIGNAL);
 	}
-	/* Right after the fork it is not yet in a group of its own. Once it is reaped its number is
-	 * only ever used as that of the group. */
-	kill(-host->pid, SIGKILL);
 	if (!host->exited)
-		kill(host->pid, SIGKILL);
+		kill(host->pid, SIGCONT); /* perhaps its tool had stopped it */
 	sweep_start(host->pool);
 }
 
@@ -174,41 +176,28 @@ static struct host *host_by_pid(const struct host_pool *pool, pid_t pid)
 	return host;
 }
 
-/* A child of this process that a tool left behind is killed; true if `pid` is one. */
-static bool kill_stranger(const struct host_pool *pool, pid_t pid)
-{
-	if (host_by_pid(pool, pid))
-		return false;
-	const struct host *host = host_by_pid(pool, getsid(pid));
-	if (host && !host->ending)
-		return false;
-	kill(pid, SIGKILL);
-	return true;
-}
-
-/* How many are left that left their host's group. Without the kernel's list of children (an
- * option that all distributions set) only groups are looked at. */
+/* Children of this process that are no keepers, but were left by one: how many are left. */
 static size_t kill_strangers(const struct host_pool *pool)
 {
 	char name[64];
 	snprintf(name, sizeof name, "/proc/self/task/%d/children", (int)getpid());
 	FILE *file = fopen(name, "re");
 	size_t found = 0;
-	for (int pid; file && fscanf(file, "%d", &pid) == 1;)
-		found += kill_stranger(pool, pid);
+	for (int pid; file && fscanf(file, "%d", &pid) == 1;) {
+		if (host_by_pid(pool, pid))
+			continue;
+		kill(pid, SIGKILL);
+		found++;
+	}
 	if (file)
 		fclose(file);
 	return found;
 }
 
-static bool group_is_empty(const struct host *host)
-{
-	return host->exited && kill(-host->pid, SIGKILL) < 0 && errno == ESRCH;
-}
-
 static void host_went(struct host *host)
 {
 	host->gone = true;
+	host->took_ms = clock_boot_ms() - host->ending_ms;
 	hf_assert(host->pool->count > 0);
 	host->pool->count--;
 	close_pipes(host);
@@ -219,10 +208,10 @@ static void host_went(struct host *host)
 		host_free(host);
 }
 
-static struct host *first_ending(const struct host_pool *pool, bool empty)
+static struct host *first_ending(const struct host_pool *pool, bool ended)
 {
 	for (struct host *host = pool->hosts; host; host = host->next) {
-		if (host->ending && !host->gone && (!empty || group_is_empty(host)))
+		if (host->ending && !host->gone && (!ended || host->exited))
 			return host;
 	}
 	return nullptr;
@@ -232,9 +221,9 @@ static void warn_slow(const struct host_pool *pool)
 {
 	for (struct host *host = pool->hosts; host; host = host->next) {
 		if (!host->ending || host->gone ||
-		    clock_boot_ms() - host->ending_ms < SWEEP_WARN_MS)
+		    clock_boot_ms() - host->warned_ms < SWEEP_WARN_MS)
 			continue;
-		host->ending_ms = clock_boot_ms();
+		host->warned_ms = clock_boot_ms();
 		log_warn("a killed tool process does not end", "tool", host->tool, "pid",
 			 LOG_INT(host->pid), nullptr);
 	}
@@ -243,7 +232,7 @@ static void warn_slow(const struct host_pool *pool)
 static void on_sweep(struct ev_loop *, ev_timer *timer, int)
 {
 	struct host_pool *pool = container_of(timer, struct host_pool, sweep);
-	/* The dead ones' own children become ours one generation at a time. */
+	/* A killed keeper's children become ours, one generation at a time. */
 	if (kill_strangers(pool) == 0) {
 		for (struct host *host; (host = first_ending(pool, true));)
 			host_went(host);
@@ -465,6 +454,11 @@ bool host_gone(const struct host *host)
 	return host->gone;
 }
 
+int64_t host_took_ms(const struct host *host)
+{
+	return host->took_ms;
+}
+
 const char *host_exit_text(struct host *host)
 {
 	int status = host->status;
@@ -532,7 +526,8 @@ static enum hf_code spawn_host(struct host *host, int frames, int log, struct hf
 			       .envp = make_environment(host),
 			       .folder = host->place,
 			       .frames = frames,
-			       .log = log };
+			       .log = log,
+			       .until_ms = host->pool->until_ms };
 	if (host->plain) {
 		spawn.plain = true;
 		spawn.folder = plain_folder(host->plain);
@@ -723,13 +718,26 @@ enum hf_code host_pool_open(struct ev_loop *loop, const char *state_dir, int64_t
 		rundir_close(rundir);
 		return hf_fail(err, HF_SYSTEM, "no subreaper: %s", strerror(errno));
 	}
+	void *page = mmap(nullptr, sizeof(_Atomic int64_t), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (page == MAP_FAILED) {
+		rundir_close(rundir);
+		return hf_fail(err, HF_SYSTEM, "no shared page: %s", strerror(errno));
+	}
 	struct host_pool *pool = hf_alloc(sizeof *pool);
+	pool->until_ms = page;
+	*pool->until_ms = KEEPER_NO_LEASE;
 	pool->loop = loop;
 	pool->rundir = rundir;
 	pool->grace_ms = cancel_grace_ms;
 	ev_timer_init(&pool->sweep, on_sweep, 0., SWEEP_S);
 	*out = pool;
 	return HF_OK;
+}
+
+void host_pool_lease(struct host_pool *pool, int64_t until_ms)
+{
+	atomic_store(pool->until_ms, until_ms);
 }
 
 void host_pool_kill(struct host_pool *pool)
@@ -782,6 +790,7 @@ void host_pool_close(struct host_pool *pool)
 	while (pool->hosts)
 		host_free(pool->hosts);
 	ev_timer_stop(pool->loop, &pool->sweep);
+	munmap(pool->until_ms, sizeof *pool->until_ms);
 	rundir_close(pool->rundir);
 	free(pool);
 }

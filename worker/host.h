@@ -1,8 +1,9 @@
 /* host.h - tool processes ("hosts"), pooled per tool version and command: started when first
  * needed, used for many tasks, replaced ahead of need after HOST_TASKS_MAX of them, killed on any
- * fault. Each lives in a session and process group of its own, with limits, a scrubbed environment
- * and a working directory under STATE_DIR/run. A host is gone only when its process is reaped and
- * nothing is left of its group, of what moved out of it, or of its directory.
+ * fault. Each lives under a keeper (keeper.h), in a session and process group of its own, with
+ * limits, a scrubbed environment and a working directory under STATE_DIR/run. A host is gone only
+ * when its process is reaped and nothing is left of its group, of what moved out of it, or of its
+ * directory.
  *
  * The worker must run on libev's default loop: only that one reaps children, the orphans of tools
  * among them (this process becomes their subreaper). worker.c owns the one pool; phase_program.c
@@ -38,6 +39,9 @@ constexpr int64_t HOST_PROTOCOL = 1;                   /* what "ready" must say 
  * HF_SYSTEM: the directory cannot be made. */
 enum hf_code host_pool_open(struct ev_loop *loop, const char *state_dir, int64_t cancel_grace_ms,
 			    struct host_pool **out, struct hf_err *err);
+/* Until when on the boot clock its hosts may live, by the last lease. Before the first call, they
+ * may. */
+void host_pool_lease(struct host_pool *pool, int64_t until_ms);
 /* Kills every host, in use or not; those in use tell their users when they are gone. */
 void host_pool_kill(struct host_pool *pool);
 /* Sets its gauges. */
@@ -94,6 +98,8 @@ bool host_ready(const struct host *host);
 /* The process has ended with this wait status; its group may still exist. */
 bool host_exited(const struct host *host, int *status);
 bool host_gone(const struct host *host);
+/* Of a gone one: how long that took from the first host_kill on. */
+int64_t host_took_ms(const struct host *host);
 /* "exit 3", "signal 9 (Killed)": lives in the host. */
 const char *host_exit_text(struct host *host);
 

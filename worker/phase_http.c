@@ -26,7 +26,9 @@
  * until then it is unverified, and is never sent again.
  *
  * Retry-After is kept, up to an hour, with every retry and 409, and said in the task's message. A
- * repeat for which its host's budget has nothing left waits and spends no attempt.
+ * repeat for which its host's budget has nothing left, and anything for a host whose breaker is
+ * open, waits and spends no attempt. Before what hangs in the air is called unknown its host is
+ * asked at least once, breaker or not.
  *
  * A 2xx happened, whatever its body: JSON is the state as it is, no body is {}, any other body is
  * {"text": …}. A lookup that reads back takes the answer to that as its state.
@@ -408,6 +410,15 @@ static void not_seen(struct http_phase *phase, const char *reason, int64_t retry
 				       .delay_ms = wait_ms + random_up_to(verify->every_ms / 4) });
 }
 
+/* Its host is not asked now: this is no look, so nothing follows from it. */
+static void not_looked(struct http_phase *phase, const struct downstream_answer *answer)
+{
+	report(phase, &(struct phase_result){ .outcome = PHASE_UNVERIFIED,
+					      .text = answer->reason,
+					      .delay_ms = answer->retry_after_ms +
+							  random_up_to(AGAIN_SPREAD_MS) });
+}
+
 static void looked(struct http_phase *phase, const struct downstream_answer *answer)
 {
 	struct hf_err err = {};
@@ -509,6 +520,8 @@ static void on_answer(void *ctx, const struct downstream_answer *answer)
 	if (phase->accepted) {
 		if (answer->fate == DOWNSTREAM_ANSWERED)
 			looked(phase, answer);
+		else if (answer->fate == DOWNSTREAM_BREAKER)
+			not_looked(phase, answer);
 		else
 			not_seen(phase, answer->reason, 0);
 		return;
@@ -525,6 +538,7 @@ static void on_answer(void *ctx, const struct downstream_answer *answer)
 			again(phase, answer->reason, AGAIN_MS, false);
 		return;
 	case DOWNSTREAM_NO_BUDGET:
+	case DOWNSTREAM_BREAKER:
 		if (phase->stopping)
 			report_text(phase, PHASE_CANCELLED, "stopped before it was sent");
 		else
@@ -612,6 +626,7 @@ static void send_request(struct http_phase *phase)
 		.body = buf_slice(&phase->body),
 		.has_body = phase->has_body,
 		.repeat = is_repeat(phase),
+		.insists = run_settles_last(phase->run),
 		.timeout_ms = left > 0 ? left : 1,
 		.may_send = may_send,
 	};

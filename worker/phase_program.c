@@ -25,6 +25,7 @@
 #include "runtime/buf.h"
 #include "runtime/clock.h"
 #include "runtime/json.h"
+#include "runtime/log.h"
 #include "runtime/utf8.h"
 #include "runtime/value.h"
 #include "worker/ask.h"
@@ -678,9 +679,19 @@ static enum next step_storing(struct program *program)
 	return NEXT_STEP;
 }
 
+/* The proof that its next attempt never meets it. */
+static void say_gone(const struct program *program)
+{
+	const char *id = run_task_id(program->run);
+	log_info("tool process killed, reaped", "task_id", id, "phase", program_name(program),
+		 "after_ms", LOG_INT(host_took_ms(program->host)), nullptr);
+}
+
 static enum next step_ending(struct program *program)
 {
 	bool gone = !program->host || host_gone(program->host);
+	if (gone && program->host && !program->exited && !program->storing)
+		say_gone(program);
 	return gone && !program->storing ? NEXT_REPORT : NEXT_WAIT;
 }
 

@@ -65,7 +65,7 @@ static const struct phase_kind *const kinds[] = {
 
 #define TO(state) (1U << (state))
 static const unsigned edges[] = {
-	[RUN_DECIDING] = TO(RUN_INTENDING) | TO(RUN_WORKING) | TO(RUN_FINISHING) |
+	[RUN_DECIDING] = TO(RUN_INTENDING) | TO(RUN_WORKING) | TO(RUN_PAUSED) | TO(RUN_FINISHING) |
 			 TO(RUN_RELEASING) | TO(RUN_ENDED),
 	[RUN_INTENDING] = TO(RUN_DECIDING) | TO(RUN_RELEASING) | TO(RUN_ENDED),
 	[RUN_WORKING] = TO(RUN_DECIDING) | TO(RUN_PAUSED) | TO(RUN_COMMITTING) | TO(RUN_FINISHING) |
@@ -245,7 +245,7 @@ static void decide(struct run *run)
 	run->exhausted = run->exhausted || worn;
 	if (stops && !settles)
 		run_end_by_wish(run, run_may_have_happened(run));
-	else
+	else if (settles || !run_waits_apart(run))
 		start_phase(run, settles);
 }
 
@@ -341,8 +341,10 @@ static void digest_crash(struct run *run)
 		buf_add_slice(&text, buf_slice(&run->result.text));
 		run_fail(run, "crash_limit", buf_slice(&text), happened);
 	} else {
-		int64_t delay = retry_delay_ms(CRASH_FIRST_MS, CRASH_MAX_MS, crashes,
-					       random_up_to(RETRY_DICE_MAX));
+		/* The floor grows, too: each wait is at least as long as the longest before it. */
+		int64_t least = retry_ceiling_ms(CRASH_FIRST_MS, CRASH_MAX_MS, crashes - 1);
+		int64_t delay =
+		    retry_delay_ms(least, CRASH_MAX_MS, 1, random_up_to(RETRY_DICE_MAX));
 		run->result.maybe_sent = happened;
 		run_release_because(run, RELEASE_CRASH, delay, "");
 	}
@@ -738,6 +740,11 @@ bool run_owns(const struct run *run, const struct beat_wish *flag)
 bool run_settling(const struct run *run)
 {
 	return run->settling;
+}
+
+bool run_settles_last(const struct run *run)
+{
+	return run->settling && run->settles >= SETTLES_MAX;
 }
 
 bool run_is_first(const struct run *run)

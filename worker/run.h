@@ -32,6 +32,10 @@ bool run_owns(const struct run *run, const struct beat_wish *flag);
 /* Its progress, where that changed since it was last asked for; lives until the next step. */
 bool run_progress_take(struct run *run, struct beat_task *out);
 
+/* One more crash is its tool's limit; and of those here it is the one that runs. */
+bool run_has_last_start(const struct run *run);
+bool run_is_apart(const struct run *run);
+
 /* --- for phase_http.c and phase_sql.c ----------------------------------------------------------
  */
 
@@ -42,6 +46,8 @@ void run_note_wish(struct run *run, enum wish wish);
 /* No new effect may begin: the phase runs only to learn whether an earlier request took effect. A
  * lookup phase reads back and reports PHASE_CANCELLED where that proves it absent. */
 bool run_settling(const struct run *run);
+/* As above, for the last time: what is not learned now is unknown. */
+bool run_settles_last(const struct run *run);
 /* A cancel is asked for, and its undo steps have not begun. */
 bool run_is_cancelled(const struct run *run);
 /* Nobody has started this phase before. */

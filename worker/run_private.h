@@ -99,6 +99,7 @@ struct run {
 	bool intent;                   /* of an unsafe phase, committed by this claim */
 	int settles;                   /* tries to learn whether it happened */
 	bool exhausted;                /* no attempt is left; only settling remains */
+	bool apart;                    /* of those with one start left, the one that runs here */
 
 	/* What was wished. */
 	bool cancel, back, abandoned;
@@ -155,6 +156,9 @@ bool run_undoing(const struct run *run);
 bool run_has_undo(const struct run *run);
 /* The phase at hand, past undo steps that need not run; nullptr: over. */
 const struct phase_spec *run_spec_find(struct run *run);
+
+/* run_apart.c. True: decided, it is given back or waits for others to be. */
+bool run_waits_apart(struct run *run);
 
 /* run_write.c: each moves the run to where its write is in flight. */
 void run_send_write(struct run *run); /* again, after a refusal */

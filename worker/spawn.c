@@ -1,6 +1,6 @@
-/* spawn.c - fork and exec. Between them only async-signal-safe calls: this process has threads
- * (libcurl's resolver) whose locks may be held. The parent blocks all signals around the fork, so
- * that no handler of libev runs in the child. */
+/* spawn.c - fork, the keeper's fork, and exec. Between them only async-signal-safe calls: this
+ * process has threads (libcurl's resolver) whose locks may be held. The parent blocks all signals
+ * around the fork, so that no handler of libev runs in the child. */
 #include "worker/spawn.h"
 
 #include <errno.h>
@@ -15,6 +15,7 @@
 
 #include "runtime/base.h"
 #include "worker/host.h"
+#include "worker/keeper.h"
 
 constexpr int FRAMES_FD = 3;
 constexpr int PARKED_FD = 10; /* above all that is set up below */
@@ -96,22 +97,29 @@ static void child_files(const struct spawn *spawn)
 		child_fail(EXIT_NOT_SET_UP, "descriptors", errno);
 }
 
-[[noreturn]] static void child_run(const struct spawn *spawn, pid_t parent)
+static void child_run(const void *ctx, pid_t keeper)
 {
+	const struct spawn *spawn = ctx;
 	child_signals();
 	setsid();
 	child_files(spawn);
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		child_fail(EXIT_NOT_SET_UP, "prctl", errno);
-	/* The worker may have died before the line above. */
-	if (getppid() != parent)
-		_exit(EXIT_NOT_SET_UP);
+	/* The keeper may have died before the line above. */
+	if (getppid() != keeper)
+		child_fail(EXIT_NOT_SET_UP, "its keeper is dead", ESRCH);
 	child_limits();
 	umask(0077);
 	if (chdir(spawn->folder) < 0)
 		child_fail(EXIT_NOT_SET_UP, "working directory", errno);
 	execve(spawn->program, spawn->argv, spawn->envp);
 	child_fail(EXIT_NOT_STARTED, spawn->program, errno);
+}
+
+static void keeper_fail(const void *ctx, const char *what, int why)
+{
+	child_files(ctx);
+	child_fail(EXIT_NOT_SET_UP, what, why);
 }
 
 enum hf_code spawn_process(const struct spawn *spawn, pid_t *pid, struct hf_err *err)
@@ -121,11 +129,11 @@ enum hf_code spawn_process(const struct spawn *spawn, pid_t *pid, struct hf_err 
 	sigset_t all, before;
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &before);
-	pid_t parent = getpid();
+	struct keeper keeper = { spawn->until_ms, getpid(), child_run, keeper_fail, spawn };
 	pid_t child = fork();
 	int why = errno;
 	if (child == 0)
-		child_run(spawn, parent);
+		keeper_main(&keeper);
 	sigprocmask(SIG_SETMASK, &before, nullptr);
 	if (child < 0)
 		return hf_fail(err, HF_SYSTEM, "fork: %s", strerror(why));

@@ -40,6 +40,7 @@
 #include "worker/beat.h"
 #include "worker/downstream.h"
 #include "worker/host.h"
+#include "worker/keeper.h"
 #include "worker/phase.h"
 #include "worker/run.h"
 #include "worker/versions.h"
@@ -269,6 +270,14 @@ static void on_beat_ready(void *ctx)
 	claim_by(ctx, 0);
 }
 
+/* After the loss that the worker itself sees, before the store's. */
+static void on_beat_renewed(void *ctx, int64_t sent_ms, int64_t lease_ms)
+{
+	const struct worker *worker = ctx;
+	int64_t margin_ms = lease_ms * KEEPER_MARGIN_PERCENT / 100;
+	host_pool_lease(worker->hosts, sent_ms + lease_ms - margin_ms);
+}
+
 static void on_beat_lost(void *ctx, bool taken)
 {
 	struct worker *worker = ctx;
@@ -444,6 +453,18 @@ bool worker_may_send(const struct worker *worker)
 	return beat_may_send(worker->beat);
 }
 
+bool worker_has_last_starts(const struct worker *worker, const struct run *than, bool *taken)
+{
+	bool found = false;
+	for (size_t i = 0; i < worker->runs_count; i++) {
+		if (worker->runs[i] == than || !run_has_last_start(worker->runs[i]))
+			continue;
+		found = true;
+		*taken = *taken || run_is_apart(worker->runs[i]);
+	}
+	return found;
+}
+
 void worker_run_ended(struct worker *worker, struct run *run, int64_t due_ms)
 {
 	size_t i = 0;
@@ -535,7 +556,10 @@ static enum hf_code set_up(struct worker *worker, struct hf_err *err)
 	hf_try(host_pool_open(worker->loop, worker->state_dir, config->cancel_grace_ms,
 			      &worker->hosts, err));
 	hf_try(open_database(worker, err));
-	worker->downstream = downstream_open(worker->loop);
+	const struct breaker_limits limits = { .failures = (int)config->breaker_failures,
+					       .pause_ms = config->breaker_pause_ms,
+					       .pause_ms_max = config->breaker_pause_max_ms };
+	worker->downstream = downstream_open(worker->loop, &limits);
 	hf_try(downstream_guard(worker->downstream, config->allow_hosts, config->allow_addresses,
 				buf_slice(&worker->conf), err));
 	worker->runs = hf_alloc((size_t)config->slots * sizeof(struct run *));
@@ -565,6 +589,7 @@ static enum hf_code start(struct worker *worker, struct hf_err *err)
 				    .running = beat_running,
 				    .wish = on_beat_wish,
 				    .ready = on_beat_ready,
+				    .renewed = on_beat_renewed,
 				    .lost = on_beat_lost,
 				    .ctx = worker };
 	worker->wait_ms = POLL_FIRST_MS;

@@ -33,6 +33,8 @@ struct host_pool *worker_hosts(const struct worker *worker);
 struct slice worker_conf(const struct worker *worker);
 /* V4: the local lease has more than its margin left. */
 bool worker_may_send(const struct worker *worker);
+/* Another run than this one has its last start before the crash limit; `taken`: and runs. */
+bool worker_has_last_starts(const struct worker *worker, const struct run *than, bool *taken);
 
 /* A run is over: nothing of it is in flight any more. Frees it. `due_ms`: it was released and is
  * due again in so long; negative where it isn't. */

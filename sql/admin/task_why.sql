@@ -84,6 +84,9 @@ CROSS JOIN LATERAL (SELECT x.act, x.why FROM (
     UNION ALL SELECT 10, false, format('phase %s waits until %s, %s from now', f.phase_name,
         to_char(f.due AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), n.due_in)
         WHERE f.state = 'scheduled' AND f.kind = 'wait' AND f.due > f.at
+    UNION ALL SELECT 10, false, format('phase %s is not sent: breaker open: %s, probe in %s%s',
+        f.phase_name, substring(f.message FROM 'breaker open for (\S+)'), n.due_in, n.said)
+        WHERE f.state = 'scheduled' AND f.due > f.at AND f.message LIKE '%breaker open for %'
     UNION ALL SELECT 11, false, format('phase %s backs off until %s, %s from now, after attempt %s%s',
         f.phase_name, to_char(f.due AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), n.due_in,
         f.attempt, n.said) WHERE f.state = 'scheduled' AND f.due > f.at

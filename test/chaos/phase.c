@@ -189,6 +189,22 @@ static void send_error(const struct run *run, const char *text, bool retry)
 
 /* --- work ------------------------------------------------------------------------------------- */
 
+/* The worker's, whose keeper is our parent. */
+static int worker_pid(void)
+{
+	char name[64], stat[512] = "";
+	int pid = 0;
+	snprintf(name, sizeof name, "/proc/%d/stat", (int)getppid());
+	int fd = open(name, O_RDONLY);
+	ssize_t len = fd < 0 ? 0 : read(fd, stat, sizeof stat - 1);
+	close(fd);
+	stat[len > 0 ? len : 0] = '\0';
+	const char *name_end = strrchr(stat, ')');
+	if (name_end)
+		sscanf(name_end, ") %*c %d", &pid);
+	return pid;
+}
+
 static void note(const struct run *run, const char *what)
 {
 	char line[1024];
@@ -198,7 +214,7 @@ static void note(const struct run *run, const char *what)
 			   "{\"task\":\"%s\",\"effect_id\":\"%s\",\"phase\":\"%s\",\"attempt\":%d,"
 			   "\"key\":\"%s\",\"parent\":%d,\"at\":%lld.%06ld,\"what\":\"%s\"}\n",
 			   run->task, run->effect_id, run->phase, (int)run->attempt, run->key,
-			   (int)getppid(), (long long)now.tv_sec, (long)now.tv_usec, what);
+			   worker_pid(), (long long)now.tv_sec, (long)now.tv_usec, what);
 	int log = open(getenv("RIG_RUN_LOG"), O_WRONLY | O_APPEND);
 	if (log < 0 || write(log, line, (size_t)len) != len)
 		exit(8);

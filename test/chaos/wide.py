@@ -12,9 +12,10 @@ A run takes faults of one world only."""
 
 import bouncer
 import hints
+import poison
 import sweeps
 
-MODULES = [bouncer, hints, sweeps]
+MODULES = [bouncer, hints, poison, sweeps]
 
 
 def gather(name):

@@ -24,7 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 LEASE_MS = 200
 SETTINGS = {"api": {"beat_ms": 50},
             "worker": {"beat_ms": 50, "lease_ms": LEASE_MS, "poll_ms": 50, "cancel_grace_ms": 2000,
-                       "slots": 8},
+                       "slots": 8, "breaker_pause_ms": 100, "breaker_pause_max_ms": 400},
             "maintain": {"lease_ms": LEASE_MS, "maintain_ms": 50}}
 ROLES = {"api": "holdfast_api", "worker": "holdfast_worker", "sql": "holdfast_sql",
          "maintain": "holdfast_maintain"}

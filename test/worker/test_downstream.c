@@ -162,6 +162,9 @@ static void on_connection(struct ev_loop *, ev_io *io, int)
 	ev_io_start(loop, &peer.io);
 }
 
+/* So many that the other tests never meet it. */
+static struct breaker_limits limits = { 1'000'000, 100, 400 };
+
 static int listen_somewhere(int *port)
 {
 	struct sockaddr_in address = { .sin_family = AF_INET,
@@ -179,7 +182,7 @@ static void guard(const char *hosts, const char *addresses, const char *conf)
 {
 	struct hf_err err = {};
 	downstream_close(downstream);
-	downstream = downstream_open(loop);
+	downstream = downstream_open(loop, &limits);
 	cr_assert_eq(downstream_guard(downstream, hosts, addresses, slice_of(conf), &err), HF_OK,
 		     "%s", err.text);
 }
@@ -502,7 +505,7 @@ HF_TEST(downstream, only_listed_hosts_are_asked, .init = set_up, .fini = tear_do
 	cr_assert_eq(outcome.fate, DOWNSTREAM_ANSWERED, "%s", outcome.reason.data);
 
 	downstream_close(downstream);
-	downstream = downstream_open(loop);
+	downstream = downstream_open(loop, &limits);
 	ask("GET", url, (struct slice){}, 2'000);
 	cr_assert_eq(outcome.fate, DOWNSTREAM_DENIED, "unguarded, nobody is asked");
 }
@@ -640,7 +643,7 @@ struct crowd {
 	ev_io listen;
 	int fds[512];
 	size_t count;
-	size_t done[8]; /* by fate */
+	size_t done[DOWNSTREAM_ANSWERED + 1]; /* by fate */
 	int64_t wait_ms;
 };
 
@@ -766,6 +769,98 @@ HF_TEST(downstream, repeats_beyond_the_budget_stay_at_home, .init = set_up, .fin
 	crowd_call(false, 20'000);
 	run_for(0.1);
 	cr_assert_eq(crowd.done[DOWNSTREAM_NO_BUDGET], before);
+	crowd_close();
+}
+
+HF_TEST(downstream, a_host_that_is_down_is_left_alone, .init = set_up, .fini = tear_down)
+{
+	int port;
+	char closed[64];
+	limits.failures = 5;
+	guard("127.0.0.1", "127.0.0.0/8", "{}");
+	close(listen_somewhere(&port));
+	snprintf(closed, sizeof closed, "http://127.0.0.1:%d/", port);
+	for (int i = 0; i < 5; i++) {
+		ask("POST", closed, slice_of("{}"), 2'000);
+		cr_assert_eq(outcome.fate, DOWNSTREAM_NOT_SENT, "%s", outcome.reason.data);
+	}
+	ask("POST", closed, slice_of("{}"), 2'000);
+	cr_assert_eq(outcome.fate, DOWNSTREAM_BREAKER);
+	cr_assert(strstr(outcome.reason.data, "breaker open for 127.0.0.1:"), "%s",
+		  outcome.reason.data);
+	cr_assert_gt(outcome.retry_after_ms, 0);
+	cr_assert_leq(outcome.retry_after_ms, 200);
+	/* Another host is another matter. */
+	peer.trick = ANSWER;
+	peer.answer = slice_of("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+	ask("GET", url, (struct slice){}, 2'000);
+	cr_assert_eq(outcome.fate, DOWNSTREAM_ANSWERED, "%s", outcome.reason.data);
+	run_for(0.21);
+	ask("POST", closed, slice_of("{}"), 2'000);
+	cr_assert_eq(outcome.fate, DOWNSTREAM_NOT_SENT, "a probe: %s", outcome.reason.data);
+	ask("POST", closed, slice_of("{}"), 2'000);
+	cr_assert_eq(outcome.fate, DOWNSTREAM_BREAKER, "one probe");
+}
+
+HF_TEST(downstream, what_its_host_says_counts_for_its_breaker, .init = set_up, .fini = tear_down)
+{
+	static const struct {
+		const char *answer;
+		bool opens;
+	} cases[] = {
+		{ "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n", false },
+		{ "HTTP/1.1 409 X\r\nContent-Length: 0\r\n\r\n", false },
+		{ "HTTP/1.1 422 X\r\nContent-Length: 0\r\n\r\n", false },
+		{ "HTTP/1.1 429 X\r\nContent-Length: 0\r\n\r\n", true },
+		{ "HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n", true },
+		{ "HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n", true },
+	};
+	limits.failures = 3;
+	for (size_t i = 0; i < countof(cases); i++) {
+		guard("127.0.0.1", "127.0.0.0/8", "{}");
+		peer.trick = ANSWER;
+		peer.answer = slice_of(cases[i].answer);
+		for (int n = 0; n < 3; n++) {
+			ask("GET", url, (struct slice){}, 2'000);
+			cr_assert_eq(outcome.fate, DOWNSTREAM_ANSWERED, "%s", outcome.reason.data);
+		}
+		ask("GET", url, (struct slice){}, 2'000);
+		cr_assert_eq(outcome.fate,
+			     cases[i].opens ? DOWNSTREAM_BREAKER : DOWNSTREAM_ANSWERED, "%s",
+			     cases[i].answer);
+	}
+}
+
+HF_TEST(downstream, who_waits_for_a_turn_is_told_when_the_breaker_opens, .init = set_up,
+	.fini = tear_down)
+{
+	constexpr int MAX = DOWNSTREAM_CALLS_PER_HOST_MAX;
+	limits.failures = 3;
+	limits.pause_ms = limits.pause_ms_max = 10'000;
+	guard("127.0.0.1", "127.0.0.0/8", "{}");
+	crowd_open();
+	for (int i = 0; i < MAX + 20; i++)
+		crowd_call(false, 20'000);
+	run_for(0.2);
+	cr_assert_eq(crowd.count, MAX);
+	for (size_t i = 0; i < 3; i++) {
+		close(crowd.fds[i]);
+		crowd.fds[i] = -1;
+		run_for(0.05);
+	}
+	run_for(0.1);
+	cr_assert_eq(crowd.done[DOWNSTREAM_NO_ANSWER], 3);
+	/* Each of the first two made room for one more. */
+	cr_assert_eq(crowd.done[DOWNSTREAM_BREAKER], 20 - 2);
+	cr_assert_eq(crowd.count, MAX + 2);
+	/* What is on its way is not touched, and its success is old news. */
+	for (size_t i = 3; i < crowd.count; i++)
+		answer_one(i);
+	run_for(0.2);
+	cr_assert_eq(crowd.done[DOWNSTREAM_ANSWERED], MAX - 1);
+	crowd_call(false, 20'000);
+	run_for(0.1);
+	cr_assert_eq(crowd.done[DOWNSTREAM_BREAKER], 20 - 2 + 1);
 	crowd_close();
 }
 

@@ -58,6 +58,14 @@ bool worker_may_send(const struct worker *)
 	return true;
 }
 
+static bool others_have_last_starts, one_of_them_runs;
+
+bool worker_has_last_starts(const struct worker *, const struct run *, bool *taken)
+{
+	*taken = one_of_them_runs;
+	return others_have_last_starts;
+}
+
 void worker_run_ended(struct worker *, struct run *run, int64_t due_ms)
 {
 	ended++;
@@ -608,6 +616,7 @@ HF_TEST(run, a_crash_spends_no_attempt_and_its_wait_grows_to_a_limit, .init = se
 		if (crashes < 2) {
 			expect_write("crash pure: signal 6");
 			cr_assert_leq(store.delay_ms, 1'000 << crashes);
+			cr_assert_geq(store.delay_ms, 500 << crashes);
 		} else {
 			expect_write("failed");
 			expect_inside("worker died, 3 times in all: signal 6");
@@ -741,6 +750,48 @@ HF_TEST(run, a_cancel_after_the_last_phase_changes_nothing, .init = set_up, .fin
 	report_done("{}");
 	expect_write("completed");
 	answer();
+	expect_end();
+}
+
+HF_TEST(run, a_last_start_is_taken_apart_from_others, .init = set_up, .fini = tear_down)
+{
+	/* Another runs here: given back, nothing spent. */
+	others_have_last_starts = one_of_them_runs = true;
+	task.crashes = 2;
+	run = run_start(nullptr, tool, "/folder", &task);
+	turn();
+	expect_write("again waits to run apart");
+	cr_assert_geq(store.delay_ms, 2'000);
+	answer();
+	expect_end();
+	cr_assert_eq(phase.starts, 0);
+	/* It is the one: as soon as the others are given back. */
+	ended = 0;
+	one_of_them_runs = false;
+	run = run_start(nullptr, tool, "/folder", &task);
+	turn();
+	cr_assert(run_is_apart(run));
+	cr_assert_eq(phase.starts, 0);
+	others_have_last_starts = false;
+	for (int i = 0; i < 1'000 && phase.starts == 0; i++) {
+		usleep(1'000);
+		turn();
+	}
+	cr_assert_eq(phase.starts, 1);
+	report_done("{}");
+	expect_write("step");
+	run_lose(run, true);
+	answer();
+	expect_end();
+	/* Who has two left asks nobody. */
+	ended = 0;
+	others_have_last_starts = one_of_them_runs = true;
+	task.crashes = 1;
+	begin();
+	cr_assert_eq(phase.starts, 2);
+	run_lose(run, true);
+	turn();
+	report((struct phase_result){ .outcome = PHASE_LOST });
 	expect_end();
 }
 
