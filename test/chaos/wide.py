@@ -10,9 +10,10 @@ which has
 
 A run takes faults of one world only."""
 
+import diskfull
 import powercut
 
-MODULES = [powercut]
+MODULES = [powercut, diskfull]
 
 
 def gather(name):
