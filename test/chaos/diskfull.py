@@ -6,13 +6,10 @@ Meanwhile a call is refused with 503 that is right about what was done, nobody h
 that a client was told is lost. When there is room again everything goes on; Postgres itself is
 started by the harness where it gave up, as an operator's service manager does."""
 
-import collections
 import contextlib
 import secrets
 import threading
 import time
-
-import psycopg
 
 import disk
 import rig
@@ -39,33 +36,14 @@ GIVE_UP_S = 1.9         # a call that took less was told what is certain
 TRIES_FIRST, TRIES_PER_S = 40, 15
 
 
-class SplitCluster(rig.Cluster):
-    """Its WAL lies elsewhere, in small segments: the next one is soon wanted."""
-
-    def __init__(self, folder, settings, wal):
-        self.wal = wal
-        super().__init__(folder, settings)
-
-    def run(self, program, *args, text=None):
-        if program == "initdb":
-            args += ("--waldir", self.wal, "--wal-segsize", "1")
-        super().run(program, *args, text=text)
-
-
 class FullWorld(world.World):
     def __init__(self, findings, **more):
         self.disks = {"data": disk.SmallDisk(DATA_BYTES), "wal": disk.SmallDisk(WAL_BYTES)}
         super().__init__(findings, **more)
 
     def make_cluster(self, _):
-        home = self.folder / "pg-home"
-        for name, small in self.disks.items():
-            folder = small.data / name
-            folder.mkdir(mode=0o700)
-            rig.shutil.chown(folder, "postgres", "postgres")
-        (home / "pg").symlink_to(self.disks["data"].data / "data")
-        return SplitCluster(home, {"log_line_prefix": "'%m [%p] %a '", "min_wal_size": "4MB",
-                                   "max_wal_size": "16MB"}, self.disks["wal"].data / "wal")
+        return disk.SmallCluster(self.folder / "pg-home", self.disks["data"], self.disks["wal"],
+                                 {"max_wal_size": "16MB"})
 
     def stop(self):
         for small in self.disks.values():
@@ -73,21 +51,6 @@ class FullWorld(world.World):
         super().stop()
         for small in self.disks.values():
             small.close()
-
-    def postgres_log(self, start=0):
-        with open(self.cluster.folder / "postgres.log", "rb") as file:
-            file.seek(start)
-            return file.read().decode(errors="replace").splitlines()
-
-    def postgres_log_end(self):
-        return (self.cluster.folder / "postgres.log").stat().st_size
-
-    def postmaster_gone(self):
-        try:
-            pid = int((self.cluster.data / "postmaster.pid").read_text().split()[0])
-        except (OSError, IndexError):
-            return True
-        return rig.process_gone(pid)
 
     @contextlib.contextmanager
     def full(self, name):
@@ -114,7 +77,7 @@ class FullWorld(world.World):
         while not self.ask("SELECT 1"):
             if time.monotonic() > end:
                 return False
-            if self.postmaster_gone():
+            if self.cluster.gone():
                 self.start_postgres()
             time.sleep(0.05)
         return True
@@ -125,7 +88,7 @@ class Faults:
         cell = self.rarest("disk_full")
         running = self.stack.running()
         self.was_hit("disk_full", *(task for _, _, task in running))
-        start = self.stack.postgres_log_end()
+        start = self.stack.cluster.log_end()
         with self.stack.full(cell):
             if not self.await_full(cell, start):
                 return False
@@ -146,11 +109,11 @@ class Faults:
     def await_full(self, cell, start):
         end = time.monotonic() + SEEN_S
         while time.monotonic() < end:
-            text = "\n".join(self.stack.postgres_log(start))
+            text = "\n".join(self.stack.cluster.log(start))
             if cell == "wal":
                 # Segments that were made before are used up first.
                 self.stack.ask("SELECT pg_logical_emit_message(true, 'full', 'x'), pg_switch_wal()")
-                if "PANIC" in text and self.stack.postmaster_gone():
+                if "PANIC" in text and self.stack.cluster.gone():
                     return True
             elif "No space left on device" in text:
                 return True
@@ -164,7 +127,7 @@ class Faults:
             tasks = [self.new_task("full") for _ in range(PROBES)]
             answers = rig.in_parallel(self.one_call, list(enumerate(tasks)))
             crashed = cell == "data" and any("PANIC" in line
-                                             for line in self.stack.postgres_log(start))
+                                             for line in self.stack.cluster.log(start))
             for task, answer in zip(tasks, answers):
                 if self.judge_full(cell, task, *answer, crashed):
                     refused.append(task)
@@ -214,11 +177,7 @@ class Faults:
             self.journal.violation("V7", "executed no, and it was stored", task)
 
     def no_hammering(self, start, seconds):
-        tries = collections.Counter()
-        for line in self.stack.postgres_log(start):
-            words = line.split()
-            if "ERROR:" in line or "FATAL:" in line:
-                tries[words[4] if len(words) > 4 else ""] += 1
+        tries = self.stack.cluster.refused(start)
         for name in {process.name for process in self.stack.processes} & set(tries):
             if tries[name] > TRIES_FIRST + TRIES_PER_S * seconds:
                 self.findings.add("V10", f"{name}: {tries[name]} failed statements in "

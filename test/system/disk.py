@@ -6,12 +6,15 @@ are also taken away in order, at close() and at exit. It needs root with the rig
 the power cut, loop devices; where that is lacking Lacking says what."""
 
 import atexit
+import collections
+import contextlib
 import ctypes
 import fcntl
 import os
 import pathlib
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -39,6 +42,8 @@ class Lacking(RuntimeError):
 
 
 def _clean():
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # we are ending
     rig._stop_all()  # who writes there ends first
     while _open:
         _open[-1].close()
@@ -97,6 +102,8 @@ class Disk:
                 break
             time.sleep(0.05)
         self.mounted.remove(where)
+        with contextlib.suppress(OSError):
+            where.rmdir()
 
     def close(self):
         if self not in _open:
@@ -183,6 +190,7 @@ class PowerDisk(Disk):
         if not self.reflinks(self.folder):
             self.make_file(self.folder / "xfs.img", XFS_BYTES, "mkfs.xfs", "-q", "-m", "reflink=1")
             self.store = self.mount_file("xfs", self.folder / "xfs.img", "xfs")
+            (self.folder / "xfs.img").unlink()  # the space goes with the mount
             if not self.reflinks(self.store):
                 raise Lacking("XFS without reflink")
         self.make_file(self.image(0), EXT4_BYTES, "mkfs.ext4", "-q", "-F")
@@ -222,3 +230,54 @@ class PowerDisk(Disk):
         self.image(self.number).unlink()
         self.number += 1
         self.where = self.mount_file(f"disk-{self.number}", self.image(self.number), "ext4")
+
+
+class LoggedCluster(rig.Cluster):
+    """A Postgres whose log is read, and names who was refused."""
+
+    def __init__(self, folder, settings=None):
+        super().__init__(folder, {"log_line_prefix": "'%m [%p] %a '", **(settings or {})})
+
+    def log(self, start=0):
+        """Its lines from that byte on."""
+        with open(self.folder / "postgres.log", "rb") as file:
+            file.seek(start)
+            return file.read().decode(errors="replace").splitlines()
+
+    def log_end(self):
+        return os.path.getsize(self.folder / "postgres.log")
+
+    def refused(self, start):
+        """Process -> statements and connections of it that failed from that byte of the log on."""
+        return collections.Counter(words[4] for words in map(str.split, self.log(start))
+                                   if len(words) > 5 and words[5] in ("ERROR:", "FATAL:"))
+
+
+class SmallCluster(LoggedCluster):
+    """A Postgres whose data, or data and WAL apart, lie on small disks. Its segments of WAL are
+    small, too: 64 MiB do not hold two of the usual size, and the next one is soon wanted."""
+
+    def __init__(self, folder, data, wal=None, settings=None):
+        self.wal = wal and self.folder_on(wal, "wal")
+        (pathlib.Path(folder) / "pg").symlink_to(self.folder_on(data, "data"))
+        super().__init__(folder, {"min_wal_size": "2MB", **(settings or {})})
+
+    @staticmethod
+    def folder_on(small, name):
+        folder = small.data / name
+        folder.mkdir(mode=0o700)
+        shutil.chown(folder, "postgres", "postgres")
+        return folder
+
+    def run(self, program, *args, text=None):
+        if program == "initdb":
+            args += ("--wal-segsize", "1", *(("--waldir", self.wal) if self.wal else ()))
+        super().run(program, *args, text=text)
+
+    def gone(self):
+        """Whether it has given up."""
+        try:
+            pid = int((self.data / "postmaster.pid").read_text().split()[0])
+        except (OSError, IndexError):
+            return True
+        return rig.process_gone(pid)
