@@ -11,11 +11,13 @@ which has
 A run takes faults of one world only."""
 
 import bouncer
+import diskfull
 import hints
 import poison
+import powercut
 import sweeps
 
-MODULES = [bouncer, hints, poison, sweeps]
+MODULES = [bouncer, diskfull, hints, poison, powercut, sweeps]
 
 
 def gather(name):
