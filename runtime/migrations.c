@@ -41,6 +41,9 @@ EMBED(sql_0008_plain_tool){
 EMBED(sql_0009_claim_call){
 #embed "sql/migrations/0009_claim_call.sql" suffix(, 0)
 };
+EMBED(sql_0011_restore){
+#embed "sql/migrations/0011_restore.sql" suffix(, 0)
+};
 EMBED(sql_base){
 #embed "sql/functions/base.sql" suffix(, 0)
 };
@@ -65,6 +68,9 @@ EMBED(sql_maintain){
 EMBED(sql_operate){
 #embed "sql/functions/operate.sql" suffix(, 0)
 };
+EMBED(sql_restore){
+#embed "sql/functions/restore.sql" suffix(, 0)
+};
 
 #ifdef PLANT_SQL /* a bug on purpose, of sql/plants: see test/chaos/planted */
 EMBED(sql_plant){
@@ -87,12 +93,13 @@ static const struct {
 	{ 7, "0007_operate", sql_0007_operate, "0.1.0" },
 	{ 8, "0008_plain_tool", sql_0008_plain_tool, "0.1.0" },
 	{ 9, "0009_claim_call", sql_0009_claim_call, "0.1.0" },
+	{ 11, "0011_restore", sql_0011_restore, "0.1.0" },
 };
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
 static const char *const functions[] = {
-	sql_base,  sql_accept, sql_work,     sql_unknown,
-	sql_input, sql_pack,   sql_maintain, sql_operate,
+	sql_base,  sql_accept,   sql_work,    sql_unknown, sql_input,
+	sql_pack,  sql_maintain, sql_operate, sql_restore,
 #ifdef PLANT_SQL
 	sql_plant,
 #endif
