@@ -284,7 +284,7 @@ static void call_again(struct db *db, struct call *call)
 		call_free(call);
 }
 
-/* A column `wal` is wal_kept() of a statement whose commit is acknowledged now. */
+/* A column `wal` is STORE_WAL of a statement whose commit is acknowledged now. */
 static void position_keep(const PGresult *result)
 {
 	int column = PQntuples(result) > 0 ? PQfnumber(result, "wal") : -1;

@@ -1,6 +1,6 @@
 /* lineage.h - what this process remembers of its store, to notice one that was put in its place: a
  * copy, or an older state after a restore or an asynchronous fail-over. A place in the log is
- * remembered from each waiting commit that was acknowledged (wal_kept() in sql/functions/base.sql);
+ * remembered from each waiting commit that was acknowledged (STORE_WAL in runtime/store_inner.h);
  * a server that came up with less of the log has lost what somebody was told to be kept. A
  * fail-over or crash that loses nothing ends past that place, and is nobody's business.
  *

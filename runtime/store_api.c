@@ -254,7 +254,7 @@ static void accept_fail(struct batch_item *item, enum hf_code code, const struct
 
 const struct batch_kind batch_accept = {
 	.name = "accept",
-	.sql = "SELECT *, holdfast.wal_kept() AS wal FROM holdfast.accept_call($1, $2, $3, $4, $5, "
+	.sql = "SELECT *, " STORE_WAL " FROM holdfast.accept_call($1, $2, $3, $4, $5, "
 	       "$6, $7, $8, $9, $10, "
 	       "$11, $12, $13)",
 	.folds = true,

@@ -290,8 +290,8 @@ void store_claim(struct store *store, const struct uuid *incarnation, const int3
 	struct uuid call = claim_call(store);
 	pgparams_uuid(&params, &call);
 	db_call(store->lanes[LANE_READ],
-		"SELECT *, holdfast.wal_kept() AS wal FROM holdfast.claim($1, $2, $3, $4)", &params,
-		0, on_claim, op);
+		"SELECT *, " STORE_WAL " FROM holdfast.claim($1, $2, $3, $4)", &params, 0, on_claim,
+		op);
 }
 
 /* --- step, finish, release: writes of a claim, batched ---------------------------------------- */
@@ -426,9 +426,8 @@ static void step_deliver(struct batch_item *const *items, size_t count, const PG
 
 const struct batch_kind batch_step = {
 	.name = "step",
-	.sql =
-	    "SELECT *, holdfast.wal_kept() AS wal FROM holdfast.step($1, $2, $3, $4, $5, $6, $7, "
-	    "$8, $9, $10, $11, $12)",
+	.sql = "SELECT *, " STORE_WAL " FROM holdfast.step($1, $2, $3, $4, $5, $6, $7, "
+	       "$8, $9, $10, $11, $12)",
 	.build = step_build,
 	.deliver = step_deliver,
 	.fail = write_fail,
@@ -534,7 +533,7 @@ static void fence_deliver(struct batch_item *const *items, size_t count, const P
 
 const struct batch_kind batch_finish = {
 	.name = "finish",
-	.sql = "SELECT *, holdfast.wal_kept() AS wal FROM holdfast.finish($1, $2, $3, $4, $5, $6, "
+	.sql = "SELECT *, " STORE_WAL " FROM holdfast.finish($1, $2, $3, $4, $5, $6, "
 	       "$7, $8, $9, $10, $11, $12, "
 	       "$13, $14)",
 	.build = finish_build,
@@ -582,7 +581,7 @@ static void release_build(struct batch_item *const *items, size_t count, struct 
 
 const struct batch_kind batch_release = {
 	.name = "release",
-	.sql = "SELECT *, holdfast.wal_kept() AS wal FROM holdfast.release($1, $2, $3, $4, $5, $6)",
+	.sql = "SELECT *, " STORE_WAL " FROM holdfast.release($1, $2, $3, $4, $5, $6)",
 	.build = release_build,
 	.deliver = fence_deliver,
 	.fail = write_fail,
@@ -646,8 +645,8 @@ void store_intent(struct store *store, const struct task_id *id, const struct uu
 	struct pgparams params = {};
 	put_build(&params, id, token, phase, name);
 	db_call(store->lanes[LANE_WRITE],
-		"SELECT holdfast.intent_put($1, $2, $3, $4, $5), holdfast.wal_kept() AS wal",
-		&params, 0, on_put, op);
+		"SELECT holdfast.intent_put($1, $2, $3, $4, $5), " STORE_WAL, &params, 0, on_put,
+		op);
 }
 
 void store_ask(struct store *store, const struct ask_write *ask,

@@ -158,7 +158,8 @@ void outcome_message(struct run *run, struct slice text, bool maybe_now, struct 
 	}
 	for (size_t i = 0; i < run->tool->phases_count; i++)
 		if (lost_sight_of(run, i))
-			buf_add_format(out, "; %s may have taken effect", run->tool->phases[i].name);
+			buf_add_format(out, "; %s may have taken effect",
+				       run->tool->phases[i].name);
 	if (maybe_now && run->spec)
 		buf_add_format(out, "; %s may have taken effect", run->spec->name);
 }

@@ -96,14 +96,6 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     SELECT max(version) FROM schema_version;
 $$;
 
--- The log's end within a statement that writes; null where it does not. Once the statement's commit is
--- acknowledged, all before that place is kept for as long as anything is (see runtime/lineage.h). A
--- statement that writes nothing waits for nothing, so it proves nothing.
-CREATE OR REPLACE FUNCTION wal_kept() RETURNS pg_lsn
-LANGUAGE sql VOLATILE AS $$
-    SELECT CASE WHEN pg_current_xact_id_if_assigned() IS NOT NULL THEN pg_current_wal_insert_lsn() END
-$$;
-
 -- A hint that there is work ('w') or a cancel ('c'). Apart from the durable commit, never waiting
 -- for the disk; coalesced by the caller.
 CREATE OR REPLACE FUNCTION wake_async(hint text) RETURNS void

@@ -233,6 +233,8 @@ class Faults:
         """What the tail held the clients were never told; what is hit is what it held."""
         kept = {rig.task_text(task): ended for task, ended in self.stack.ask(
             "SELECT t.task, w.task IS NULL FROM holdfast.task t LEFT JOIN holdfast.work w USING (task)")}
+        # What was swept before the backup was whole is not lost: its tombstone stands.
+        accepted = {rig.task_text(task) for task, in self.stack.ask("SELECT task FROM holdfast.effect")}
         effects = {place for place, _ in self.stack.effects()[0]}
         hit = set()
         with self.journal.lock:
@@ -240,12 +242,15 @@ class Faults:
                 handle = task.handle
                 if handle is None:
                     continue
-                if handle not in kept:
-                    if accepted_at(handle) >= since - 0.01:
-                        hit.add("acceptance")
-                        task.lost = [*getattr(task, "lost", []), handle]
-                        task.handle, task.firsts = None, 0
-                        unsee(task)
+                if handle not in accepted:
+                    if accepted_at(handle) < since - 0.01:
+                        self.journal.findings.add("V2", "lost though accepted before", task=handle)
+                    hit.add("acceptance")
+                    task.lost = [*getattr(task, "lost", []), handle]
+                    task.handle, task.firsts = None, 0
+                    unsee(task)
+                elif handle not in kept:
+                    continue
                 elif not kept[handle] or task.may_be_gone():
                     if task.over:
                         hit.add("end")
