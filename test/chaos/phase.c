@@ -219,9 +219,10 @@ static int post(const struct run *run)
 	int status = 0;
 	int len = snprintf(body, sizeof body, "{\"task\": \"%s\", \"phase\": \"%s\"}", run->task,
 			   run->phase);
-#ifdef NAME_THE_EFFECT /* where a task may be accepted anew: the same request under the same key */
-	len = snprintf(body, sizeof body, "{\"task\": \"%s/%d\", \"phase\": \"%s\"}", run->effect_id,
-		       (int)run->n, run->phase);
+#ifdef NAME_THE_EFFECT /* where a task may be accepted anew: the same request under the same key \
+			*/
+	len = snprintf(body, sizeof body, "{\"task\": \"%s/%d\", \"phase\": \"%s\"}",
+		       run->effect_id, (int)run->n, run->phase);
 #endif
 	if (strncmp(run->phase, "once", 4) != 0)
 		snprintf(key, sizeof key, "Idempotency-Key: %s\r\n", run->key);

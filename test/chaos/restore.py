@@ -28,8 +28,11 @@ import world
 WANTED = {"restore": ("acceptance", "end", "live again", "unknown")}
 CI = {"restore": 3}
 SOAK = {"restores": [("restore", 50)]}
-TAIL_S = (0.4, 1.2)     # how long work goes on after the backup
+TAIL_S = (0.8, 1.6)     # how long work goes on after the backup
+BEGIN_EVERY_S = 0.12    # while it is taken: a task that is soon to do what cannot be taken back
+BEFORE_MS = 600         # that so long before
 ASK_S = 20              # for all processes to have noticed
+UNKNOWN_S = 3           # for the first task that comes to where it may have been
 HERE = pathlib.Path(__file__).resolve().parent
 NAME = "{/task/effect_id}/{/args/n}"
 
@@ -114,12 +117,17 @@ class RestoreWorld(world.World):
 
     # --- the restore ---
 
-    def backup(self):
-        """Its path, and the time since when it may lack something."""
+    def backup(self, meanwhile):
+        """Its path, and the time since when it may lack something. It is of the moment at its end."""
         path = self.cluster.folder / f"backup-{self.restores}"
         since = time.time()
-        self.cluster.run("pg_basebackup", "-h", self.cluster.folder, "-U", "postgres", "-D", path,
-                         "--checkpoint=fast", "--no-sync")
+        taking = threading.Thread(target=self.cluster.run, args=(
+            "pg_basebackup", "-h", self.cluster.folder, "-U", "postgres", "-D", path,
+            "--checkpoint=fast", "--no-sync"))
+        taking.start()
+        while taking.is_alive():
+            meanwhile()
+            taking.join(BEGIN_EVERY_S)
         return path, since
 
     def put_back(self, path):
@@ -164,9 +172,9 @@ class Faults:
             gate = threading.Lock()
             self.gates.append(gate)
             plain = not hasattr(caller, "poll")
-            self.behind(caller, "judge" if plain else "turn", gate)
             if plain:
                 self.forgets(caller)
+            self.behind(caller, "judge" if plain else "turn", gate)
 
     @staticmethod
     def behind(caller, name, gate):
@@ -195,7 +203,7 @@ class Faults:
     def restore(self):
         if self.gates is None:
             self.gate()
-        path, since = self.stack.backup()
+        path, since = self.stack.backup(self.begin_unsafe)
         self.let_work(self.dice.uniform(*TAIL_S))
         with contextlib.ExitStack() as held:
             for gate in self.gates:
@@ -208,9 +216,18 @@ class Faults:
             claimed = self.stack.ask("SELECT count(*) FROM holdfast.work WHERE state = 'running'")
             hit = self.forget(since)
         self.operate(since, claimed)
-        return hit | ({"unknown"} if self.stack.ask(
-            "SELECT 1 FROM holdfast.event WHERE kind = 'unknown' AND text LIKE '%%restored%%' LIMIT 1")
-            else set())
+        unknown = ("SELECT 1 FROM holdfast.event WHERE kind = 'unknown' AND at > to_timestamp(%s) "
+                   "LIMIT 1")
+        end = time.monotonic() + UNKNOWN_S
+        while not self.stack.ask(unknown, (self.stack.killed_at,)) and time.monotonic() < end:
+            time.sleep(0.05)
+        return hit | ({"unknown"} if self.stack.ask(unknown, (self.stack.killed_at,)) else set())
+
+    def begin_unsafe(self):
+        """Its first phase ends in the tail."""
+        task = self.new_task("tail", "chaos_unsafe")
+        task.arguments["ms"] = BEFORE_MS
+        self.hand_over(task)
 
     def operate(self, since, claimed):
         """The operator: what would be done, then that it be done, now and then twice."""

@@ -231,6 +231,11 @@ def restored(stack, *words, code=0):
     return done.stdout + done.stderr
 
 
+def why(stack, task, text):
+    done = stack.command("task", "why", task, check_code=None)
+    check(done.returncode == 5 and text in done.stdout, f"task why: {text}", done.stdout)
+
+
 # --- an old copy in its place --------------------------------------------------------------------
 
 class Old:
@@ -387,6 +392,7 @@ def old_copy(stack):
     tail(stack, old)
     swap(stack.cluster, backup)
     asked(stack, "an old copy", (stack.apis[0], stack.workers[1], stack.maintains[0]))
+    why(stack, old.tasks["r_keyed-1"], "`holdfast restored`")
     counts_first(stack, since)
     restored(stack, "--since", since, "--yes", *BY, "--lease-ms", str(LEASE_MS))
     equal(stack.query("SELECT count(*) FROM holdfast.work WHERE token = %s", (token,)), [(0,)],
@@ -530,6 +536,7 @@ def copy(stack):
     equal([line for line in twin.requests() if line["method"] == "POST"], [],
           "nothing foreign runs before somebody confirms it")
     check(state(twin, twins.tasks["r_keyed-new"]) != "running", "what is foreign waits")
+    why(twin, twins.tasks["r_keyed-new"], "--confirm")
     restored(twin, "--confirm", *BY)
     twins.ended("r_keyed-new")
     twins.until_state("r_keyed-copy", "unknown")
