@@ -19,7 +19,7 @@ const c_flags = [_][]const u8{
 const runtime_files = [_][]const u8{
     "arena.c",        "base.c",          "batch.c",       "buf.c",        "clock.c",
     "config.c", "content.c", "db.c", "err.c", "file.c", "id.c", "input.c", "json.c", "json_canon.c",
-    "json_number.c", "json_scan.c", "key.c", "listen.c", "log.c", "metrics.c", "monitor.c",
+    "json_number.c", "json_scan.c", "key.c", "lineage.c", "listen.c", "log.c", "metrics.c", "monitor.c",
     "pgdial.c", "pgfail.c", "pgvalue.c", "random.c", "resolve.c", "rfc3339.c", "schema.c",
     "schema_check.c", "schema_pattern.c",
     "sql_text.c", "sqlphase.c", "store.c", "store_api.c", "store_pack.c", "store_worker.c",
@@ -31,7 +31,7 @@ const program_files = [_][]const u8{
     "bench_caller.c", "bench_child.c", "bench_cluster.c", "bench_crew.c", "bench_drain.c",
     "bench_floor.c", "bench_floor_run.c", "bench_front.c", "bench_load.c", "bench_request.c",
     "bench_run.c",   "bench_server.c", "bench_wal.c", "bench_work.c", "cmd_bench.c",
-    "main.c",        "cmd_api.c",    "cmd_call.c",    "cmd_maintain.c", "cmd_migrate.c", "cmd_settle.c", "cmd_operate.c",
+    "main.c",        "cmd_api.c",    "cmd_call.c",    "cmd_maintain.c", "cmd_migrate.c", "cmd_settle.c", "cmd_operate.c", "cmd_restored.c",
     "cmd_step.c",    "cmd_task.c",    "cmd_tools.c",  "cmd_updown.c",  "cmd_version.c",  "cmd_worker.c",
     "call_show.c",   "maintain.c",   "mcp_client.c",  "migrations.c", "pack.c", "pack_apply.c", "pack_prompt.c", "pack_resource.c",   "pgrun.c",     "task_story.c", "operate.c",
     "terminal.c",    "tool_apply.c", "tool_folder.c",
@@ -53,7 +53,7 @@ const worker_files = [_][]const u8{
 };
 const runtime_tests = [_][]const u8{
     "test_config.c", "test_content.c", "test_id.c", "test_input.c", "test_json.c", "test_key.c",
-    "test_log.c", "test_metrics.c", "test_pgfail.c", "test_rfc3339.c", "test_schema.c",
+    "test_lineage.c", "test_log.c", "test_metrics.c", "test_pgfail.c", "test_rfc3339.c", "test_schema.c",
     "test_sql_text.c", "test_template.c", "test_tool.c", "test_tool_plain.c", "test_trace.c",
     "test_uri_template.c", "test_value.c",
 };

@@ -6,6 +6,7 @@
 #include "api/presence.h"
 #include "runtime/base.h"
 #include "runtime/buf.h"
+#include "runtime/lineage.h"
 #include "runtime/store.h"
 
 static void answer(struct call *call, int status, const char *body)
@@ -25,6 +26,8 @@ const char *api_not_ready(const struct api *api)
 {
 	if (api->draining)
 		return "draining";
+	if (lineage_waits())
+		return LINEAGE_WAITS;
 	if (!store_ready(api->store) || !presence_incarnation(api->presence))
 		return "store away";
 	return catalog_number(api->catalog) == 0 ? "tools not read yet" : nullptr;

@@ -21,6 +21,7 @@ int cmd_tools(int argc, char **argv);
 int cmd_call(int argc, char **argv);
 int cmd_task(int argc, char **argv);
 int cmd_settle(int argc, char **argv);
+int cmd_restored(int argc, char **argv);
 int cmd_retry(int argc, char **argv);
 int cmd_pause(int argc, char **argv);
 int cmd_resume(int argc, char **argv);

@@ -17,6 +17,7 @@
 
 #include "runtime/base.h"
 #include "runtime/clock.h"
+#include "runtime/lineage.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
 #include "runtime/pgdial.h"
@@ -291,6 +292,14 @@ static void call_again(struct db *db, struct call *call)
 		call_free(call);
 }
 
+/* A column `wal` is STORE_WAL of a statement whose commit is acknowledged now. */
+static void position_keep(const PGresult *result)
+{
+	int column = PQntuples(result) > 0 ? PQfnumber(result, "wal") : -1;
+	if (column >= 0 && !PQgetisnull(result, 0, column))
+		lineage_kept((uint64_t)pgrow_int8(result, 0, column));
+}
+
 /* The answer of the oldest call is whole. False: the connection is no good any more. */
 static bool call_answered(struct db *db, struct call *call)
 {
@@ -300,6 +309,7 @@ static bool call_answered(struct db *db, struct call *call)
 	ExecStatusType status = result ? PQresultStatus(result) : PGRES_FATAL_ERROR;
 	bool rows = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
 	if (rows && !warned) {
+		position_keep(result);
 		call_end(call, HF_OK, nullptr);
 		return true;
 	}

@@ -10,6 +10,7 @@
 #include "runtime/base.h"
 #include "runtime/clock.h"
 #include "runtime/id.h"
+#include "runtime/lineage.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
 #include "runtime/migrations.h"
@@ -466,6 +467,8 @@ static const char *not_ready(void *ctx)
 	const struct maintain *m = ctx;
 	if (m->stop)
 		return "draining";
+	if (lineage_waits())
+		return LINEAGE_WAITS;
 	if (!m->conn || !m->well_ms)
 		return "store away";
 	return clock_boot_ms() - m->well_ms > lease_ms(m) ? "no round in time" : nullptr;
@@ -518,13 +521,42 @@ static enum hf_code set_up(struct maintain *m, struct hf_err *err)
 	return monitor_open(m->loop, m->config->metrics_listen, 'm', &hooks, &m->monitor, err);
 }
 
+/* A store in which something is missing is left alone: what it says of deadlines and of the dead
+ * may be wrong. `wal` gets a place that is kept once a commit of this round is acknowledged. */
+static enum hf_code know_store(struct maintain *m, uint64_t *wal, struct hf_err *err)
+{
+	PGresult *result = nullptr;
+	hf_try(pg_run(m->conn,
+		      "SELECT *, left(pg_walfile_name(pg_current_wal_lsn()), 8) "
+		      "FROM holdfast.store_now()",
+		      0, nullptr, &result, err));
+	bool waited = lineage_waits();
+	char why[LINEAGE_TEXT_LEN];
+	struct lineage now;
+	lineage_read(result, strtoul(PQgetvalue(result, 0, 7), nullptr, 16), &now);
+	*wal = now.wal;
+	enum lineage_verdict verdict = lineage_check(&now, why);
+	PQclear(result);
+	if (verdict == LINEAGE_SAME)
+		return HF_OK;
+	if (!waited && verdict != LINEAGE_REPLACED)
+		log_error(LINEAGE_WAITS, "reason", why, nullptr);
+	const char *const values[] = { why };
+	if (verdict == LINEAGE_LOST)
+		hf_try(pg_run(m->conn, "SELECT holdfast.restore_ask($1)", 1, values, nullptr, err));
+	return hf_fail(err, HF_BUSY, "%s", verdict == LINEAGE_REPLACED ? why : LINEAGE_WAITS);
+}
+
 static enum hf_code try_round(struct maintain *m, const char *dsn, struct hf_err *err)
 {
 	if (!m->conn) {
 		hf_try(pg_connect(dsn, "holdfast maintain", &m->conn, err));
 		metric_add(METRIC_store_connects_total, "maintain", 1);
 	}
+	uint64_t wal = 0;
+	hf_try(know_store(m, &wal, err));
 	hf_try(round_(m, err));
+	lineage_kept(wal); /* taking the lease is a waiting commit */
 	metric_add(METRIC_rounds_total, m->leading ? "led" : "stood_by", 1);
 	m->well_ms = clock_boot_ms();
 	return HF_OK;

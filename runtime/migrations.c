@@ -44,6 +44,9 @@ EMBED(sql_0009_claim_call){
 EMBED(sql_0010_limits){
 #embed "sql/migrations/0010_limits.sql" suffix(, 0)
 };
+EMBED(sql_0011_restore){
+#embed "sql/migrations/0011_restore.sql" suffix(, 0)
+};
 EMBED(sql_base){
 #embed "sql/functions/base.sql" suffix(, 0)
 };
@@ -71,6 +74,9 @@ EMBED(sql_maintain){
 EMBED(sql_operate){
 #embed "sql/functions/operate.sql" suffix(, 0)
 };
+EMBED(sql_restore){
+#embed "sql/functions/restore.sql" suffix(, 0)
+};
 
 #ifdef PLANT_SQL /* a bug on purpose, of sql/plants: see test/chaos/planted */
 EMBED(sql_plant){
@@ -94,12 +100,13 @@ static const struct {
 	{ 8, "0008_plain_tool", sql_0008_plain_tool, "0.1.0" },
 	{ 9, "0009_claim_call", sql_0009_claim_call, "0.1.0" },
 	{ 10, "0010_limits", sql_0010_limits, "0.1.0" },
+	{ 11, "0011_restore", sql_0011_restore, "0.1.0" },
 };
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
 static const char *const functions[] = {
 	sql_base,  sql_limits, sql_accept,   sql_work,    sql_unknown,
-	sql_input, sql_pack,   sql_maintain, sql_operate,
+	sql_input, sql_pack,   sql_maintain, sql_operate, sql_restore,
 #ifdef PLANT_SQL
 	sql_plant,
 #endif

@@ -14,6 +14,7 @@
 
 #include "runtime/base.h"
 #include "runtime/db.h"
+#include "runtime/lineage.h"
 #include "runtime/log.h"
 #include "runtime/resolve.h"
 
@@ -58,11 +59,11 @@ struct pgdial {
 	ev_timer timer;
 	unsigned long timeline; /* 0: not greeted yet */
 	bool pooled;
+	bool known;             /* it was compared with what is remembered */
 	bool warned;
+	enum { ASK_NOT, ASK_TO, ASK_SENT } ask; /* for `holdfast restored` */
+	char ask_why[LINEAGE_TEXT_LEN];
 };
-
-/* The newest timeline that any connection of this process has seen. */
-static unsigned long newest_timeline;
 
 static void dial_on(struct pgdial *dial);
 
@@ -244,7 +245,9 @@ static void greet(struct pgdial *dial)
 {
 	dial->state = DIAL_GREETING;
 	dial->timeline = 0;
+	dial->known = false;
 	dial->warned = false;
+	dial->ask = ASK_NOT;
 	PQsetNoticeReceiver(dial->conn, on_notice, dial);
 	/* One that writes is at hand: another is not waited for as long. */
 	wait_for(dial, dial->best ? DIAL_ADDRESS_MS : DIAL_GREETING_MS);
@@ -255,6 +258,41 @@ static void greet(struct pgdial *dial)
 	}
 }
 
+/* What is wrong with the store, by store_now(). One that lost something is told to stand still
+ * first, so that processes which know nothing hear of it. */
+static const char *strangeness(struct pgdial *dial, const PGresult *result)
+{
+	bool waited = lineage_waits();
+	struct lineage now;
+	lineage_read(result, dial->timeline, &now);
+	dial->known = true;
+	enum lineage_verdict verdict = lineage_check(&now, dial->ask_why);
+	if (verdict == LINEAGE_SAME)
+		return nullptr;
+	if (verdict == LINEAGE_REPLACED) {
+		log_error("a primary that was replaced is refused; after a restore of an older "
+			  "state start this process anew",
+			  "host", PQhost(dial->conn), "timeline", LOG_INT((int64_t)now.timeline),
+			  "seen", LOG_INT((int64_t)lineage_timeline()), nullptr);
+		return dial->ask_why;
+	}
+	if (!waited)
+		log_error(LINEAGE_WAITS, "reason", dial->ask_why, nullptr);
+	if (verdict == LINEAGE_HELD)
+		return LINEAGE_WAITS;
+	dial->ask = ASK_TO;
+	return nullptr;
+}
+
+static bool ask_send(struct pgdial *dial)
+{
+	const char *const values[] = { dial->ask_why };
+	dial->ask = ASK_SENT;
+	return PQsendQueryParams(dial->conn, "SELECT holdfast.restore_ask($1)", 1, nullptr, values,
+				 nullptr, nullptr, 0) &&
+	       flush(dial);
+}
+
 /* What is wrong with the answer, or nullptr. */
 static const char *fault_of(struct pgdial *dial, const PGresult *result)
 {
@@ -262,25 +300,20 @@ static const char *fault_of(struct pgdial *dial, const PGresult *result)
 		return nullptr;
 	if (PQresultStatus(result) != PGRES_TUPLES_OK)
 		return PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) ?: "no greeting";
+	if (dial->ask == ASK_SENT)
+		return LINEAGE_WAITS;
+	if (dial->timeline)
+		return strangeness(dial, result);
 	if (atoi(PQgetvalue(result, 0, 0)) < DB_SCHEMA_VERSION) {
 		log_error("the schema is too old for this binary: run `holdfast migrate`", nullptr);
 		return "the schema is too old";
 	}
 	char hex[9]; /* a WAL file's name begins with its timeline */
 	snprintf(hex, sizeof hex, "%s", PQgetvalue(result, 0, 1));
-	unsigned long timeline = strtoul(hex, nullptr, 16);
-	if (timeline < newest_timeline) {
-		log_error("a primary that was replaced is refused; after a restore of an older "
-			  "state start this process anew",
-			  "host", PQhost(dial->conn), "timeline", LOG_INT((int64_t)timeline),
-			  "seen", LOG_INT((int64_t)newest_timeline), nullptr);
-		return "it was replaced: its timeline is older";
-	}
-	newest_timeline = timeline;
-	dial->timeline = timeline;
+	dial->timeline = strtoul(hex, nullptr, 16);
 	/* A pooler makes up the process that a client may cancel. */
 	dial->pooled = atoi(PQgetvalue(result, 0, 2)) != PQbackendPID(dial->conn);
-	return nullptr;
+	return dial->timeline ? nullptr : "no greeting";
 }
 
 /* The connection at hand is good; of two the newer counts. */
@@ -316,7 +349,9 @@ static void greeting_receive(struct pgdial *dial)
 		if (!result) {
 			if (dial->warned)
 				fault = "a warning at its first commit";
-			else if (!dial->timeline || !PQenterPipelineMode(dial->conn))
+			else if (dial->ask == ASK_TO)
+				fault = ask_send(dial) ? nullptr : PQerrorMessage(dial->conn);
+			else if (!dial->known || !PQenterPipelineMode(dial->conn))
 				fault = "no greeting";
 			break;
 		}
@@ -446,7 +481,8 @@ struct pgdial *pgdial_new(struct ev_loop *loop, const char *dsn, const char *app
 	dial->application = hf_strdup(application);
 	dial->greeting =
 	    hf_format("%s%s%sSELECT holdfast.barrier(), "
-		      "pg_walfile_name(pg_current_wal_lsn()), pg_backend_pid()",
+		      "pg_walfile_name(pg_current_wal_lsn()), pg_backend_pid(); "
+		      "SELECT * FROM holdfast.store_now()",
 		      listen ? "LISTEN " : "", listen ? listen : "", listen ? "; " : "");
 	dial->done = done;
 	dial->ctx = ctx;
@@ -493,7 +529,7 @@ void pgdial_start(struct pgdial *dial)
 	hf_assert(dial->state == DIAL_IDLE);
 	dial->state = DIAL_STARTING;
 	dial->tried = 0;
-	dial->survey = newest_timeline == 0 && dial->hosts_count > 1;
+	dial->survey = lineage_timeline() == 0 && dial->hosts_count > 1;
 	dial->address = dial->addresses_count = 0;
 	wait_for(dial, 0);
 }

@@ -5,10 +5,12 @@
  * Where the DSN does not say otherwise, target_session_attrs is read-write, so that a standby and a
  * demoted primary are passed by, and a silent peer is noticed within seconds.
  *
- * Each connection begins with a waiting commit (rule 13) before anything is read from it. A
- * primary on an older timeline than this process has seen is refused: it was replaced, and came
- * back. A process that has seen none yet asks all hosts first and takes the newest; where only the
- * old one answers it cannot know: keeping that from serving is fencing, and the cluster manager's.
+ * Each connection begins with a waiting commit (rule 13) before anything is read from it. A store
+ * that is not the one which this process remembers is refused until an operator has looked:
+ * lineage.h. A primary on an older timeline than this process has seen is refused: it was replaced,
+ * and came back. A process that has seen none yet asks all hosts first and takes the newest; where
+ * only the old one answers it cannot know: keeping that from serving is fencing, and the cluster
+ * manager's.
  */
 #pragma once
 

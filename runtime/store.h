@@ -269,6 +269,13 @@ struct claimed_step {
 	struct slice state; /* msgpack */
 };
 
+/* The phases of a task that are still to come may have run between these times, before a restore
+ * took what is known of it. */
+struct lost_tail {
+	int64_t from_ms, to_ms; /* to_ms: the last possible send; 0: there is none */
+	bool is_new;            /* not this task may have, but one of which it may be the repeat */
+};
+
 struct claimed_task {
 	struct task_id id;
 	struct uuid token;
@@ -283,6 +290,8 @@ struct claimed_task {
 	struct slice issuer, subject, tenant, effect_id, trace, arguments;
 	struct slice inputs; /* what was answered before the acceptance, JSON; or empty */
 	int asks;            /* what the caller can be asked: a sum of INPUT_… of input.h */
+	struct lost_tail tail;
+	bool copy; /* of a store, not confirmed by an operator: nothing foreign may run */
 	int key_version;
 	struct uuid cluster;
 	const struct claimed_step *steps; /* in place order */

@@ -253,8 +253,8 @@ static void accept_fail(struct batch_item *item, enum hf_code code, const struct
 
 const struct batch_kind batch_accept = {
 	.name = "accept",
-	.sql = "SELECT * FROM holdfast.accept_bounded($1, $2, $3, $4, $5, $6, $7, $8, $9, "
-	       "$10, $11, $12, $13, $14)",
+	.sql = "SELECT *, " STORE_WAL " FROM holdfast.accept_bounded($1, $2, $3, $4, $5, $6, "
+	       "$7, $8, $9, $10, $11, $12, $13, $14)",
 	.folds = true,
 	.build = accept_build,
 	.deliver = accept_deliver,

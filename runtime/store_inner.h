@@ -28,6 +28,12 @@ enum batch_number {
 	BATCHES,
 };
 
+/* The log's end within a statement that writes, see runtime/lineage.h; null where it does not: what
+ * writes nothing waits for nothing, so it proves nothing. */
+#define STORE_WAL                                                 \
+	"CASE WHEN pg_current_xact_id_if_assigned() IS NOT NULL " \
+	"THEN pg_current_wal_insert_lsn() END AS wal"
+
 constexpr int64_t WAKE_EVERY_MS = 5; /* at most one wake-up in that time */
 /* A beat waits for no disk. A connection that has gone silent is replaced while the lease of the
  * last acknowledged one still runs, by default settings. */

@@ -168,6 +168,17 @@ static int number_of(struct slice text)
 	return n;
 }
 
+/* "FROM TO", and " new" behind it: see tail_of() in sql/functions/restore.sql. */
+static void tail_read(struct slice text, struct lost_tail *tail)
+{
+	char copy[80];
+	snprintf(copy, sizeof copy, "%.*s", (int)text.len, text.data);
+	char *rest;
+	tail->from_ms = strtoll(copy, &rest, 10);
+	tail->to_ms = strtoll(rest, &rest, 10);
+	tail->is_new = *rest == ' ';
+}
+
 /* What was answered before the acceptance, and what can be asked, come among the steps and are
  * none.
  */
@@ -191,6 +202,10 @@ static struct claimed_step *claimed_steps(const PGresult *result, int row,
 			task->inputs = step->state;
 		else if (slice_is(kind, "asks"))
 			task->asks = number_of(step->name);
+		else if (slice_is(kind, "copy"))
+			task->copy = true;
+		else if (slice_is(kind, "tail"))
+			tail_read(step->name, &task->tail);
 		else
 			kept++;
 	}
@@ -223,6 +238,8 @@ static struct claimed_step *claimed_task(const PGresult *result, int row, struct
 	pgrow_uuid(result, row, C_CLUSTER, &task->cluster);
 	task->inputs = (struct slice){};
 	task->asks = 0;
+	task->tail = (struct lost_tail){};
+	task->copy = false;
 	struct claimed_step *steps = claimed_steps(result, row, task);
 	task->steps = steps;
 	return steps;
@@ -272,8 +289,9 @@ void store_claim(struct store *store, const struct uuid *incarnation, const int3
 	pgparams_int4(&params, limit);
 	struct uuid call = claim_call(store);
 	pgparams_uuid(&params, &call);
-	db_call(store->lanes[LANE_READ], "SELECT * FROM holdfast.claim($1, $2, $3, $4)", &params, 0,
-		on_claim, op);
+	db_call(store->lanes[LANE_READ],
+		"SELECT *, " STORE_WAL " FROM holdfast.claim($1, $2, $3, $4)", &params, 0, on_claim,
+		op);
 }
 
 /* --- step, finish, release: writes of a claim, batched ---------------------------------------- */
@@ -408,7 +426,8 @@ static void step_deliver(struct batch_item *const *items, size_t count, const PG
 
 const struct batch_kind batch_step = {
 	.name = "step",
-	.sql = "SELECT * FROM holdfast.step($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+	.sql = "SELECT *, " STORE_WAL " FROM holdfast.step($1, $2, $3, $4, $5, $6, $7, "
+	       "$8, $9, $10, $11, $12)",
 	.build = step_build,
 	.deliver = step_deliver,
 	.fail = write_fail,
@@ -514,7 +533,8 @@ static void fence_deliver(struct batch_item *const *items, size_t count, const P
 
 const struct batch_kind batch_finish = {
 	.name = "finish",
-	.sql = "SELECT * FROM holdfast.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, "
+	.sql = "SELECT *, " STORE_WAL " FROM holdfast.finish($1, $2, $3, $4, $5, $6, "
+	       "$7, $8, $9, $10, $11, $12, "
 	       "$13, $14)",
 	.build = finish_build,
 	.deliver = fence_deliver,
@@ -561,7 +581,7 @@ static void release_build(struct batch_item *const *items, size_t count, struct 
 
 const struct batch_kind batch_release = {
 	.name = "release",
-	.sql = "SELECT * FROM holdfast.release($1, $2, $3, $4, $5, $6)",
+	.sql = "SELECT *, " STORE_WAL " FROM holdfast.release($1, $2, $3, $4, $5, $6)",
 	.build = release_build,
 	.deliver = fence_deliver,
 	.fail = write_fail,
@@ -624,8 +644,9 @@ void store_intent(struct store *store, const struct task_id *id, const struct uu
 	*op = (struct put_op){ .done = done, .ctx = ctx };
 	struct pgparams params = {};
 	put_build(&params, id, token, phase, name);
-	db_call(store->lanes[LANE_WRITE], "SELECT holdfast.intent_put($1, $2, $3, $4, $5)", &params,
-		0, on_put, op);
+	db_call(store->lanes[LANE_WRITE],
+		"SELECT holdfast.intent_put($1, $2, $3, $4, $5), " STORE_WAL, &params, 0, on_put,
+		op);
 }
 
 void store_ask(struct store *store, const struct ask_write *ask,

@@ -53,6 +53,7 @@ constexpr int64_t CRASH_FIRST_MS = 500; /* wait after the first crash of a task 
 constexpr int64_t CRASH_MAX_MS = 60'000;
 constexpr int SETTLES_MAX = 10;
 constexpr int64_t SETTLE_PAUSE_MS_MAX = 10'000;
+constexpr int64_t COPY_DELAY_MS = 5'000;   /* until somebody has confirmed it */
 constexpr int64_t NO_KEY_DELAY_MS = 5'000; /* for another worker to take it */
 constexpr int64_t KEY_MARGIN_PERCENT = 5;  /* of the key's window, kept unused */
 
@@ -174,6 +175,14 @@ static bool start_is_blind(struct run *run, bool settling)
 static void start_phase(struct run *run, bool settling)
 {
 	struct hf_err err = {};
+	bool foreign = run->spec->effect != EFFECT_PURE && run->spec->effect != EFFECT_LOCAL;
+	if (foreign && run->task.copy) {
+		buf_clear(&run->reason);
+		buf_add_text(&run->reason, "a copy: nothing foreign runs before `holdfast restored "
+					   "--confirm`");
+		run_release(run, RELEASE_AGAIN, COPY_DELAY_MS, false);
+		return;
+	}
 	if (start_is_blind(run, settling))
 		return;
 	if (run->spec->effect == EFFECT_UNSAFE && !run->intent && run->accepted_at == RUN_NEVER) {
@@ -184,8 +193,7 @@ static void start_phase(struct run *run, bool settling)
 	run->settling = settling;
 	run->stop = STOP_NONE;
 	run->started_at = clock_boot_ms();
-	bool needs_key = run->spec->effect != EFFECT_PURE && run->spec->effect != EFFECT_LOCAL;
-	if (run_scope_set(run, &err) != HF_OK && needs_key) {
+	if (run_scope_set(run, &err) != HF_OK && foreign) {
 		log_error("no key for this task", "task_id", run->id, "error", err.text, nullptr);
 		buf_clear(&run->reason);
 		buf_add_text(&run->reason, "this worker has no key of the task's version");
@@ -423,6 +431,7 @@ void run_advance(struct run *run, bool first)
 	run->sent_here = false;
 	run->exhausted = false;
 	run->settles = 0;
+	run_keep_tail(run);
 	run_move(run, RUN_DECIDING);
 }
 

@@ -134,6 +134,29 @@ static void keep_sent(struct run *run, const struct claimed_task *task)
 		run->sent_at = run->claimed_at;
 }
 
+void run_keep_tail(struct run *run)
+{
+	const struct claimed_task *task = &run->task;
+	const struct phase_spec *spec = run_spec_find(run);
+	if (task->tail.to_ms == 0 || !spec || spec->effect == EFFECT_PURE ||
+	    spec->effect == EFFECT_LOCAL)
+		return;
+	int64_t from = run->claimed_at - (task->now_ms - task->tail.from_ms);
+	int64_t to = run->claimed_at - (task->now_ms - task->tail.to_ms);
+	/* Of a task that may only repeat a lost one nothing is known: what can be read back is, a
+	 * key's window is cut short, and for the rest it is a task like any other. */
+	if (task->tail.is_new &&
+	    (spec->effect == EFFECT_UNSAFE ||
+	     (spec->effect == EFFECT_KEYED &&
+	      run_database_ms(run) - task->tail.from_ms >= spec->key_ttl_ms / 2)))
+		return;
+	run->first = false;
+	if (run->sent_at < to)
+		run->sent_at = to < run->claimed_at ? to : run->claimed_at;
+	if (run->first_try_at > from)
+		run->first_try_at = from;
+}
+
 enum hf_code run_keep_claim(struct run *run, const struct claimed_task *task, struct hf_err *err)
 {
 	copy_claim(run, task);
@@ -160,6 +183,7 @@ enum hf_code run_keep_claim(struct run *run, const struct claimed_task *task, st
 		run->sent_at = run->claimed_at;
 		run->accepted_at = RUN_NEVER;
 	}
+	run_keep_tail(run);
 	return HF_OK;
 }
 

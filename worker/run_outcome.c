@@ -10,10 +10,19 @@
 #include "worker/run_private.h"
 #include "worker/text.h"
 
+/* A phase behind the one at hand that may have run before a restore took what is known of it. */
+static bool lost_sight_of(const struct run *run, size_t phase)
+{
+	enum effect_class effect = run->tool->phases[phase].effect;
+	return run->task.tail.to_ms != 0 && !run->task.tail.is_new && !run->states[phase].known &&
+	       (int)phase != run->phase && effect != EFFECT_PURE && effect != EFFECT_LOCAL;
+}
+
 static const char *executed(const struct run *run, bool maybe_now)
 {
 	bool maybe = maybe_now;
 	for (size_t i = 0; i < run->tool->phases_count; i++) {
+		maybe = maybe || lost_sight_of(run, i);
 		if (!run->states[i].known)
 			continue;
 		enum effect_class effect = run->tool->phases[i].effect;
@@ -147,6 +156,10 @@ void outcome_message(struct run *run, struct slice text, bool maybe_now, struct 
 		buf_add_text(out, run->tool->phases[i - 1].name);
 		between = ", ";
 	}
+	for (size_t i = 0; i < run->tool->phases_count; i++)
+		if (lost_sight_of(run, i))
+			buf_add_format(out, "; %s may have taken effect",
+				       run->tool->phases[i].name);
 	if (maybe_now && run->spec)
 		buf_add_format(out, "; %s may have taken effect", run->spec->name);
 }

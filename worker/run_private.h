@@ -181,6 +181,8 @@ bool run_written(struct run *run);
 /* run_keep.c */
 /* HF_INVALID, HF_CORRUPT: what is stored cannot be read; the run goes no further. */
 enum hf_code run_keep_claim(struct run *run, const struct claimed_task *task, struct hf_err *err);
+/* The phase at hand may have run in a lost tail: it has been tried and sent. */
+void run_keep_tail(struct run *run);
 /* Keeps the state of a phase in both forms; not yet known to templates. */
 enum hf_code run_keep_state(struct run *run, int phase, struct slice msgpack, struct hf_err *err);
 struct checkpoint *run_checkpoint_find(struct run *run, struct slice name);

@@ -31,6 +31,7 @@
 #include "runtime/config.h"
 #include "runtime/json.h"
 #include "runtime/key.h"
+#include "runtime/lineage.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
 #include "runtime/monitor.h"
@@ -312,6 +313,8 @@ static const char *on_not_ready(void *ctx)
 	const struct worker *worker = ctx;
 	if (worker->state != WORKER_SERVING)
 		return "draining";
+	if (lineage_waits())
+		return LINEAGE_WAITS;
 	if (!store_ready(worker->store))
 		return "store away";
 	return beat_incarnation(worker->beat) ? nullptr : "no beat acknowledged yet";

@@ -60,8 +60,14 @@ CROSS JOIN LATERAL (SELECT
     CASE WHEN m.led THEN '' ELSE '; no maintenance leads: start `holdfast maintain`' END AS unled,
     CASE WHEN f.message IS NULL THEN '' ELSE ': ' || f.message END AS said) n
 CROSS JOIN LATERAL (SELECT x.act, x.why FROM (
-    SELECT 1 AS rank, true AS act,
-           format('%s is paused by %s: %s', b.what, b.by, b.why) AS why WHERE b.what IS NOT NULL
+    SELECT 0 AS rank, true AS act, CASE WHEN c.held IS NOT NULL
+               THEN format('the store stands still (%s): `holdfast restored`', c.held)
+               ELSE format('phase %s waits: %s', f.phase_name, f.message) END AS why
+    FROM holdfast.cluster c
+    WHERE f.state IN ('ready', 'scheduled') AND (c.held IS NOT NULL
+                                                 OR (c.copy AND f.message LIKE 'a copy: %'))
+    UNION ALL
+    SELECT 1, true, format('%s is paused by %s: %s', b.what, b.by, b.why) WHERE b.what IS NOT NULL
     UNION ALL SELECT 2, true, 'it is paused by an operator' WHERE f.state = 'paused'
     UNION ALL SELECT 3, NOT m.led, format('its worker %s is gone; maintenance gives the task to '
         'another%s', f.incarnation, n.unled) WHERE f.state = 'running' AND k.incarnation IS NULL

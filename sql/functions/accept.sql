@@ -174,6 +174,7 @@ DECLARE
     refused integer[];
     round integer := 0;
 BEGIN
+    PERFORM stand_still((SELECT c.held FROM cluster c));
     -- Without its week nothing can be kept: a passing trouble, maintenance makes weeks ahead.
     IF NOT EXISTS (SELECT FROM week k WHERE k.week = week_of(at_ms)) THEN
         RAISE EXCEPTION 'the partitions of this week are missing; is `holdfast maintain` running?'

@@ -247,11 +247,13 @@ BEGIN
     WHERE first IS NOT NULL;
 
     -- Held: no plain call's hang-up parks what an operator wants done.
+    -- A task that had failed before a restore may have had a successor in the lost tail.
     INSERT INTO work (task, week, owner, queue, state, due, deadline, phase, held, generations,
-                      first_try, sent, updated)
+                      first_try, sent, updated, tail_from, tail_to)
     SELECT retry_accept.successor, new_week, x.owner, x.tool, 'ready', at, at + ms(deadline_ms), begins,
-           true, keys, first, CASE WHEN first IS NOT NULL THEN sent END, at
-    FROM holdfast.task x WHERE x.week = retry_accept.week AND x.task = retry_accept.task;
+           true, keys, coalesce(first, c.tail_from),
+           greatest(CASE WHEN first IS NOT NULL THEN sent END, c.tail_to), at, c.tail_from, c.tail_to
+    FROM holdfast.task x LEFT JOIN cluster c ON retry_accept.sent < c.tail_to WHERE x.week = retry_accept.week AND x.task = retry_accept.task;
 END $$;
 
 -- One task is paused: at once where nobody runs it; its worker is asked as for a park: what is in

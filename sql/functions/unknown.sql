@@ -111,7 +111,11 @@ BEGIN
     UPDATE work x SET state = 'ready', due = now_(), message = NULL, progress = NULL,
         phase = CASE WHEN verdict <> 'done' THEN w.phase WHEN w.phase < 64 THEN w.phase + 1
                      ELSE next_undo(settle.week, settle.task, w.queue, w.phase) END,
-        attempt = 0, first_try = NULL, sent = NULL, updated = now_()
+        attempt = 0, updated = now_(),
+        -- What follows a phase that happened may have followed it in a lost tail as well.
+        first_try = CASE WHEN verdict = 'done' THEN w.tail_from END,
+        sent = CASE WHEN verdict = 'done' THEN w.tail_to END,
+        tail_below = CASE WHEN verdict = 'absent' THEN w.phase ELSE w.tail_below END
     WHERE x.task = settle.task;
     RETURN 'settled';
 END $$;

@@ -91,7 +91,8 @@ END $$;
 -- read steps after (rule 1). Among the steps, with kinds of their own, are the
 -- intents of the phase at hand ('intent'), what the caller answered before its call was accepted
 -- ('inputs'), what it can be asked ('asks'), what it was asked ('inbox'), and the generations of keys
--- that are not 0 ('generation'). What is paused is not claimed.
+-- that are not 0 ('generation'), what a restore may have lost of it ('tail', see tail_of), and that this
+-- is a copy ('copy'). What is paused is not claimed.
 CREATE OR REPLACE FUNCTION claim(incarnation uuid, queues integer[], most integer, call uuid)
 RETURNS TABLE (task bytea, token uuid, tool integer, phase integer, attempt integer,
     crashes integer, cancel boolean, now_ms bigint, deadline_ms bigint, first_try_ms bigint,
@@ -118,7 +119,10 @@ DECLARE
     share integer;
     here integer;
     one_week integer;
+    c cluster;
 BEGIN
+    SELECT x.* INTO c FROM cluster x;
+    PERFORM stand_still(c.held);
     FOREACH later IN ARRAY ARRAY['scheduled', 'unverified', 'waiting'] LOOP
         WITH due AS (
             UPDATE work w SET state = 'ready' WHERE w.ctid = ANY (ARRAY(
@@ -168,6 +172,7 @@ BEGIN
                 got := CASE WHEN limited[here] IS NULL
                             THEN claim_pick(queues[here], share, at, pauses, picked)
                             ELSE limit_pick(limited[here], queues[here], share, at, pauses, picked) END;
+                got := CASE WHEN c.copy THEN put_off_foreign(got) ELSE got END;
                 picked := picked || got;
                 IF cardinality(got) = share THEN
                     again := again || here;
@@ -223,6 +228,14 @@ BEGIN
                                   UNION ALL
                                   SELECT 0, 'asks', t.asks::text, NULL WHERE t.asks <> 0
                                   UNION ALL
+                                  SELECT 0, 'copy', '', NULL WHERE c.copy
+                                  UNION ALL
+                                  SELECT 0, 'tail', tail.text, NULL
+                                  FROM tail_of(w.tail_from, w.tail_to, w.tail_below, w.phase,
+                                               t.accepted, t.result_ttl_ms, c.tail_from,
+                                               c.tail_to) tail (text)
+                                  WHERE tail.text IS NOT NULL
+                                  UNION ALL
                                   SELECT 0, 'inbox', i.key,
                                          inbox_entry(i.phase, w.phase, i.how, i.request, i.answer)
                                   FROM inbox i
@@ -269,7 +282,9 @@ BEGIN
 
     UPDATE work w SET attempt = 1,
            phase = CASE WHEN w.phase < 64 THEN w.phase + 1
-                        ELSE next_undo(w.week, w.task, w.queue, w.phase) END, first_try = at, sent = NULL,
+                        ELSE next_undo(w.week, w.task, w.queue, w.phase) END,
+           first_try = coalesce(CASE WHEN in_tail(w.phase + 1, w.tail_below) THEN w.tail_from END, at),
+           sent = CASE WHEN in_tail(w.phase + 1, w.tail_below) THEN w.tail_to END,
            progress = NULL, message = NULL, updated = at
     FROM unnest(locked, tids) l (ord, tid)
     WHERE w.ctid = l.tid AND kinds[l.ord] = 'recovery_point' AND w.phase = phases[l.ord];

@@ -77,7 +77,7 @@ class Run:
         self.end_callers()
         drained = time.monotonic()
         self.say("drained")
-        checker = Checker(self.stack, self.journal, self.findings, self.operator)
+        checker = (self.stack.CHECKER or Checker)(self.stack, self.journal, self.findings, self.operator)
         counts = checker.oracle_alone() if self.red else checker.check()
         if not self.red:
             self.shown = truth.Truth(checker).check(self.faults.hits, world.dice(self.seed, "show"))

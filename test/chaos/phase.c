@@ -19,7 +19,7 @@
 enum { WORKER = 3, FRAME_BYTES_MAX = 1 << 20, TEXT_BYTES_MAX = 300, ANSWER_S_MAX = 5 };
 
 struct run {
-	uint64_t number, attempt, ms, slow_ms;
+	uint64_t number, attempt, ms, slow_ms, n;
 	char type[TEXT_BYTES_MAX], task[TEXT_BYTES_MAX], effect_id[TEXT_BYTES_MAX];
 	char phase[TEXT_BYTES_MAX], key[TEXT_BYTES_MAX];
 };
@@ -108,6 +108,8 @@ static void read_members(struct run *run)
 			item(&run->attempt);
 		else if (strcmp(name, "ms") == 0)
 			item(&run->ms);
+		else if (strcmp(name, "n") == 0)
+			item(&run->n);
 		else if (strcmp(name, "slow_ms") == 0)
 			item(&run->slow_ms);
 		else if (strcmp(name, "args") == 0)
@@ -233,6 +235,11 @@ static int post(const struct run *run)
 	int status = 0;
 	int len = snprintf(body, sizeof body, "{\"task\": \"%s\", \"phase\": \"%s\"}", run->task,
 			   run->phase);
+#ifdef NAME_THE_EFFECT /* where a task may be accepted anew: the same request under the same key \
+			*/
+	len = snprintf(body, sizeof body, "{\"task\": \"%s/%d\", \"phase\": \"%s\"}",
+		       run->effect_id, (int)run->n, run->phase);
+#endif
 	if (strncmp(run->phase, "once", 4) != 0)
 		snprintf(key, sizeof key, "Idempotency-Key: %s\r\n", run->key);
 	len = snprintf(request, sizeof request,

@@ -15,9 +15,10 @@ import diskfull
 import hints
 import poison
 import powercut
+import restore
 import sweeps
 
-MODULES = [bouncer, diskfull, hints, poison, powercut, sweeps]
+MODULES = [bouncer, diskfull, hints, poison, powercut, restore, sweeps]
 
 
 def gather(name):

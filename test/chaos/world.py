@@ -54,6 +54,8 @@ class Findings:
 
 
 class World(rig.Stack):
+    CHECKER = None  # what checks it, where that is no plain checker.Checker
+
     def __init__(self, findings, through_proxy=False, workers=3, apis=2, settings=None,
                  environments=None):
         """environments: name of a process -> what it has beside the others."""
