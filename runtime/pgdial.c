@@ -59,7 +59,7 @@ struct pgdial {
 	ev_timer timer;
 	unsigned long timeline; /* 0: not greeted yet */
 	bool pooled;
-	bool known;             /* it was compared with what is remembered */
+	bool known; /* it was compared with what is remembered */
 	bool warned;
 	enum { ASK_NOT, ASK_TO, ASK_SENT } ask; /* for `holdfast restored` */
 	char ask_why[LINEAGE_TEXT_LEN];
