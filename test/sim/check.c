@@ -72,12 +72,16 @@ static const char *state_name(const struct model_task *task)
 
 enum executed { EXECUTED_NO, EXECUTED_MAYBE, EXECUTED_YES, EXECUTED_UNSAID };
 
-static enum executed executed_of(struct slice json)
+/* `where`: "data" of an error, "structuredContent" of a result. */
+static enum executed executed_of(struct slice json, const char *where)
 {
-	static const char *const words[] = { "\"executed\":\"no\"", "\"executed\":\"maybe\"",
-					     "\"executed\":\"yes\"" };
+	static const char *const words[] = { "no", "maybe", "yes" };
+	struct slice inner, executed;
+	if (!json.len || !json_member(json, where, &inner) ||
+	    json_type_of(inner) != JSON_OBJECT || !json_member(inner, "executed", &executed))
+		return EXECUTED_UNSAID;
 	for (size_t i = 0; i < countof(words); i++)
-		if (json.len && memmem(json.data, json.len, words[i], strlen(words[i])))
+		if (json_string_is(executed, words[i]))
 			return (enum executed)i;
 	return EXECUTED_UNSAID;
 }
@@ -153,8 +157,9 @@ static void check_task(const struct effect *effect, const struct model_task *tas
 	}
 	if (task->crashes > CRASHES_MAX)
 		broken(effect->number, "%d crashes (V10)", task->crashes);
-	enum executed executed =
-	    executed_of(task->state == TASK_FAILED ? end->error : end->result);
+	enum executed executed = task->state == TASK_FAILED
+				     ? executed_of(json_trim(end->error), "data")
+				     : executed_of(json_trim(end->result), "structuredContent");
 	bool is_error = task->state == TASK_COMPLETED && mentions(end->result, "\"isError\":true");
 	count(TABLE_END, task->state - TASK_COMPLETED + (is_error ? 3 : 0), executed);
 	check_said(effect, executed, happened);
