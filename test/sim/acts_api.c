@@ -5,19 +5,29 @@
 
 static void keep_view(struct act *act)
 {
-	struct slice *const slices[] = { &act->view.message,   &act->view.result, &act->view.error,
+	struct slice *const slices[] = { &act->view.message, &act->view.result, &act->view.error,
 					 &act->view.effect_id, &act->view.requests };
 	for (size_t i = 0; i < countof(slices); i++)
 		*slices[i] = act_answer(act, *slices[i]);
 }
 
-/* --- accept -------------------------------------------------------------------------------------- */
+/* --- accept --------------------------------------------------------------------------------------
+ */
+
+/* What the store says, at the moment that it says it. */
+static void check_still_over(const struct effect *effect, const struct task_view *view)
+{
+	if (effect && effect->ended && !task_state_is_terminal(view->state))
+		broken(effect->number, "was over, and is %s (V6)", task_state_name(view->state));
+}
 
 static void accept_execute(struct act *act)
 {
 	act->view = (struct task_view){};
 	act->accepted = model_accept(store_now(), &act->accept, act->random, &act->view);
 	keep_view(act);
+	if (act->accepted == ACCEPT_SAME)
+		check_still_over(&effects[act->effect], &act->view);
 	happened(act->copy ? "accepted by a late copy" : "accepted", act->effect, act->accepted,
 		 act->accept.number);
 }
@@ -41,8 +51,8 @@ void store_accept(struct store *store, const struct accept_call *call,
 			       const struct task_view *view, const struct hf_err *err),
 		  void *ctx)
 {
-	static const struct act_kind kind = { OP_ACCEPT, LANE_WRITE, true, false, accept_execute,
-					      accept_tell };
+	static const struct act_kind kind = { OP_ACCEPT, LANE_WRITE,     true,
+					      false,     accept_execute, accept_tell };
 	struct act *act = act_new(store, &kind, ctx);
 	act->done.accept_done = done;
 	act->accept = *call;
@@ -56,7 +66,8 @@ void store_accept(struct store *store, const struct accept_call *call,
 	act_send(act);
 }
 
-/* --- poll, cancel -------------------------------------------------------------------------------- */
+/* --- poll, cancel --------------------------------------------------------------------------------
+ */
 
 static void poll_execute(struct act *act)
 {
@@ -68,6 +79,8 @@ static void poll_execute(struct act *act)
 			act->view.state = TASK_READY;
 	}
 	keep_view(act);
+	if (act->found)
+		check_still_over(effect_of(act->view.effect_id), &act->view);
 }
 
 static void poll_tell(struct act *act, enum hf_code code, const struct hf_err *err)
@@ -94,8 +107,8 @@ void store_poll(struct store *store, int64_t owner, const struct task_id *id,
 			     const struct hf_err *err),
 		void *ctx)
 {
-	static const struct act_kind kind = { OP_POLL, LANE_READ, true, false, poll_execute,
-					      poll_tell };
+	static const struct act_kind kind = { OP_POLL, LANE_READ,    true,
+					      false,   poll_execute, poll_tell };
 	struct act *act = task_act(store, &kind, owner, id, ctx);
 	act->done.polled = done;
 	act_send(act);
@@ -121,19 +134,20 @@ static void cancel_tell(struct act *act, enum hf_code code, const struct hf_err 
 void store_cancel(struct store *store, int64_t owner, const struct task_id *id,
 		  void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx)
 {
-	static const struct act_kind kind = { OP_CANCEL, LANE_WRITE, true, false, cancel_execute,
-					      cancel_tell };
+	static const struct act_kind kind = { OP_CANCEL, LANE_WRITE,     true,
+					      false,     cancel_execute, cancel_tell };
 	struct act *act = task_act(store, &kind, owner, id, ctx);
 	act->done.simple = done;
 	act_send(act);
 }
 
-/* --- attach, detach ------------------------------------------------------------------------------- */
+/* --- attach, detach
+ * ------------------------------------------------------------------------------- */
 
 static void attach_execute(struct act *act)
 {
-	act->found = model_attach(store_now(), act->owner, &act->id, &act->incarnation,
-				  act->number);
+	act->found =
+	    model_attach(store_now(), act->owner, &act->id, &act->incarnation, act->number);
 	happened("attached", effect_number(&act->id), act->number, act->found);
 }
 
@@ -148,8 +162,8 @@ void store_attach(struct store *store, int64_t owner, const struct task_id *id,
 		  const struct uuid *api, int64_t number,
 		  void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx)
 {
-	static const struct act_kind kind = { OP_ATTACH, LANE_WRITE, true, false, attach_execute,
-					      attach_tell };
+	static const struct act_kind kind = { OP_ATTACH, LANE_WRITE,     true,
+					      false,     attach_execute, attach_tell };
 	struct act *act = task_act(store, &kind, owner, id, ctx);
 	act->done.simple = done;
 	act->incarnation = *api;
@@ -164,6 +178,9 @@ static void detach_execute(struct act *act)
 	act->ours = detached.ours;
 	act->running = detached.running;
 	act->step_number = detached.phase;
+	int effect = effect_number(&act->id);
+	if (act->ours && act->park && !effects[effect].hung_up)
+		broken(effect, "is parked, and nobody hung up");
 	happened("detached", effect_number(&act->id), act->park, act->ours);
 }
 
@@ -182,8 +199,8 @@ void store_detach(struct store *store, const struct task_id *id, const struct uu
 			       const struct hf_err *err),
 		  void *ctx)
 {
-	static const struct act_kind kind = { OP_DETACH, LANE_WRITE, false, false, detach_execute,
-					      detach_tell };
+	static const struct act_kind kind = { OP_DETACH, LANE_WRITE,     false,
+					      false,     detach_execute, detach_tell };
 	struct act *act = task_act(store, &kind, 0, id, ctx);
 	act->done.detached = done;
 	act->incarnation = *api;
@@ -192,12 +209,12 @@ void store_detach(struct store *store, const struct task_id *id, const struct uu
 	act_send(act);
 }
 
-/* --- answer --------------------------------------------------------------------------------------- */
+/* --- answer
+ * --------------------------------------------------------------------------------------- */
 
 static void answer_execute(struct act *act)
 {
-	struct model_answered answered =
-	    model_answer(store_now(), act->owner, &act->id, act->text);
+	struct model_answered answered = model_answer(store_now(), act->owner, &act->id, act->text);
 	act->found = answered.known;
 	act->ready = answered.woken;
 	act->taken = answered.taken;
@@ -218,8 +235,8 @@ void store_answer(struct store *store, int64_t owner, const struct task_id *id,
 		  void (*done)(void *ctx, enum hf_code code, int taken, const struct hf_err *err),
 		  void *ctx)
 {
-	static const struct act_kind kind = { OP_ANSWER, LANE_WRITE, true, false, answer_execute,
-					      answer_tell };
+	static const struct act_kind kind = { OP_ANSWER, LANE_WRITE,     true,
+					      false,     answer_execute, answer_tell };
 	struct act *act = task_act(store, &kind, owner, id, ctx);
 	act->done.answered = done;
 	act->text = act_keep(act, answers);

@@ -10,7 +10,8 @@ static void no_tell(struct act *act, enum hf_code code, const struct hf_err *err
 	act->done.simple(act->ctx, code, err);
 }
 
-/* --- beat, leave ------------------------------------------------------------------------------- */
+/* --- beat, leave -------------------------------------------------------------------------------
+ */
 
 static void beat_execute(struct act *act)
 {
@@ -45,8 +46,8 @@ void store_beat(struct store *store, const struct uuid *incarnation, int, int,
 			     const struct hf_err *err),
 		void *ctx)
 {
-	static const struct act_kind kind = { OP_BEAT, LANE_BEAT, false, false, beat_execute,
-					      beat_tell };
+	static const struct act_kind kind = { OP_BEAT, LANE_BEAT,    false,
+					      false,   beat_execute, beat_tell };
 	struct act *act = act_new(store, &kind, ctx);
 	act->done.beaten = done;
 	act->incarnation = *incarnation;
@@ -67,15 +68,16 @@ static void leave_execute(struct act *act)
 void store_leave(struct store *store, const struct uuid *incarnation,
 		 void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx)
 {
-	static const struct act_kind kind = { OP_LEAVE, LANE_BEAT, true, false, leave_execute,
-					      no_tell };
+	static const struct act_kind kind = { OP_LEAVE, LANE_BEAT,     true,
+					      false,    leave_execute, no_tell };
 	struct act *act = act_new(store, &kind, ctx);
 	act->done.simple = done;
 	act->incarnation = *incarnation;
 	act_send(act);
 }
 
-/* --- claim -------------------------------------------------------------------------------------- */
+/* --- claim --------------------------------------------------------------------------------------
+ */
 
 static void keep_claim(struct act *act, struct claimed_task *task)
 {
@@ -102,8 +104,7 @@ static void claim_execute(struct act *act)
 	    model_claim(store_now(), &act->incarnation, act->queues, act->queues_count, act->limit,
 			&act->call, &act->tasks_count);
 	struct slice bytes = { (const char *)tasks, act->tasks_count * sizeof *tasks };
-	act->tasks =
-	    act->tasks_count ? (void *)(uintptr_t)act_answer(act, bytes).data : nullptr;
+	act->tasks = act->tasks_count ? (void *)(uintptr_t)act_answer(act, bytes).data : nullptr;
 	for (size_t i = 0; i < act->tasks_count; i++) {
 		keep_claim(act, &act->tasks[i]);
 		happened(act->copy ? "claimed by a late copy" : "claimed",
@@ -123,8 +124,8 @@ void store_claim(struct store *store, const struct uuid *incarnation, const int3
 			      size_t count, const struct hf_err *err),
 		 void *ctx)
 {
-	static const struct act_kind kind = { OP_CLAIM, LANE_READ, false, false, claim_execute,
-					      claim_tell };
+	static const struct act_kind kind = { OP_CLAIM, LANE_READ,     false,
+					      false,    claim_execute, claim_tell };
 	struct act *act = act_new(store, &kind, ctx);
 	act->done.claimed = done;
 	act->incarnation = *incarnation;
@@ -140,7 +141,8 @@ void store_claim(struct store *store, const struct uuid *incarnation, const int3
 	act_send(act);
 }
 
-/* --- step, finish, release, ask, intent ---------------------------------------------------------- */
+/* --- step, finish, release, ask, intent ----------------------------------------------------------
+ */
 
 static void state_moved(const struct task_id *id, enum task_state from)
 {
@@ -213,8 +215,8 @@ void store_step(struct store *store, const struct step_write *step,
 			     struct slice adopted_state, const struct hf_err *err),
 		void *ctx)
 {
-	static const struct act_kind point = { OP_STEP, LANE_WRITE, false, true, step_execute,
-					       step_tell };
+	static const struct act_kind point = { OP_STEP, LANE_WRITE,   false,
+					       true,    step_execute, step_tell };
 	static const struct act_kind check = { OP_CHECKPOINT, LANE_WRITE,   false,
 					       true,          step_execute, step_tell };
 	bool is_point = step->kind == STEP_RECOVERY_POINT;
@@ -255,8 +257,8 @@ void store_finish(struct store *store, const struct outcome_write *outcome,
 			       const struct hf_err *err),
 		  void *ctx)
 {
-	static const struct act_kind kind = { OP_FINISH, LANE_WRITE, false, true, finish_execute,
-					      fenced_tell };
+	static const struct act_kind kind = { OP_FINISH, LANE_WRITE,     false,
+					      true,      finish_execute, fenced_tell };
 	struct act *act = act_new(store, &kind, ctx);
 	act->done.fenced = done;
 	act->id = outcome->id;
@@ -289,8 +291,8 @@ void store_release(struct store *store, const struct release_write *release,
 				const struct hf_err *err),
 		   void *ctx)
 {
-	static const struct act_kind kind = { OP_RELEASE, LANE_WRITE, false, true, release_execute,
-					      fenced_tell };
+	static const struct act_kind kind = { OP_RELEASE, LANE_WRITE,      false,
+					      true,       release_execute, fenced_tell };
 	struct act *act = act_new(store, &kind, ctx);
 	act->done.fenced = done;
 	act->id = release->id;
@@ -317,8 +319,8 @@ void store_ask(struct store *store, const struct ask_write *ask,
 			    const struct hf_err *err),
 	       void *ctx)
 {
-	static const struct act_kind kind = { OP_ASK, LANE_WRITE, false, true, ask_execute,
-					      fenced_tell };
+	static const struct act_kind kind = { OP_ASK, LANE_WRITE,  false,
+					      true,   ask_execute, fenced_tell };
 	struct act *act = act_new(store, &kind, ctx);
 	act->done.fenced = done;
 	act->id = ask->id;
@@ -344,8 +346,8 @@ void store_intent(struct store *store, const struct task_id *id, const struct uu
 			       const struct hf_err *err),
 		  void *ctx)
 {
-	static const struct act_kind kind = { OP_INTENT, LANE_WRITE, false, true, intent_execute,
-					      fenced_tell };
+	static const struct act_kind kind = { OP_INTENT, LANE_WRITE,     false,
+					      true,      intent_execute, fenced_tell };
 	struct act *act = act_new(store, &kind, ctx);
 	act->done.fenced = done;
 	act->id = *id;
@@ -356,7 +358,8 @@ void store_intent(struct store *store, const struct task_id *id, const struct uu
 	act_send(act);
 }
 
-/* --- artifacts ----------------------------------------------------------------------------------- */
+/* --- artifacts -----------------------------------------------------------------------------------
+ */
 
 static void put_execute(struct act *act)
 {
@@ -373,8 +376,8 @@ void store_artifact_put(struct store *store, const struct task_id *id, const str
 				     const struct hf_err *err),
 			void *ctx)
 {
-	static const struct act_kind kind = { OP_ARTIFACT, LANE_WRITE, false, true, put_execute,
-					      fenced_tell };
+	static const struct act_kind kind = { OP_ARTIFACT, LANE_WRITE,  false,
+					      true,        put_execute, fenced_tell };
 	struct act *act = act_new(store, &kind, ctx);
 	act->done.fenced = done;
 	act->id = *id;
@@ -409,8 +412,8 @@ void store_artifact_get(struct store *store, const struct task_id *id, int phase
 				     struct slice content, const struct hf_err *err),
 			void *ctx)
 {
-	static const struct act_kind kind = { OP_ARTIFACT, LANE_READ, false, false, get_execute,
-					      get_tell };
+	static const struct act_kind kind = { OP_ARTIFACT, LANE_READ,   false,
+					      false,       get_execute, get_tell };
 	struct act *act = act_new(store, &kind, ctx);
 	act->done.got = done;
 	act->id = *id;

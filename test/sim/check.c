@@ -63,7 +63,8 @@ void check_start(const struct effect *effect, int place)
 		broken(effect->number, "phase %d starts, the task is over (V6)", place);
 }
 
-/* --- the end ----------------------------------------------------------------------------------------- */
+/* --- the end
+ * ----------------------------------------------------------------------------------------- */
 
 static const char *state_name(const struct model_task *task)
 {
@@ -77,8 +78,8 @@ static enum executed executed_of(struct slice json, const char *where)
 {
 	static const char *const words[] = { "no", "maybe", "yes" };
 	struct slice inner, executed;
-	if (!json.len || !json_member(json, where, &inner) ||
-	    json_type_of(inner) != JSON_OBJECT || !json_member(inner, "executed", &executed))
+	if (!json.len || !json_member(json, where, &inner) || json_type_of(inner) != JSON_OBJECT ||
+	    !json_member(inner, "executed", &executed))
 		return EXECUTED_UNSAID;
 	for (size_t i = 0; i < countof(words); i++)
 		if (json_string_is(executed, words[i]))
@@ -115,7 +116,8 @@ static void check_completed(const struct effect *effect, const struct model_task
 static void check_said(const struct effect *effect, enum executed executed, int happened)
 {
 	if (executed == EXECUTED_NO && happened > 0)
-		broken(effect->number, "ended with executed \"no\", and something took effect (V7)");
+		broken(effect->number,
+		       "ended with executed \"no\", and something took effect (V7)");
 	if (executed == EXECUTED_YES && happened == 0)
 		broken(effect->number, "ended with executed \"yes\", and nothing took effect");
 }

@@ -45,7 +45,8 @@ struct effect *effect_of(struct slice id)
 									 : nullptr;
 }
 
-/* --- what they are told ------------------------------------------------------------------------------ */
+/* --- what they are told
+ * ------------------------------------------------------------------------------ */
 
 static uint64_t hash(uint64_t seed, struct slice bytes)
 {
@@ -66,7 +67,7 @@ static void told_task(struct effect *effect, const struct task_id *id)
 static void told_acceptance(struct effect *effect, const struct task_view *view)
 {
 	told_task(effect, &view->id);
-	if (effect->ended && effect->state != view->state)
+	if (effect->ended && task_state_is_terminal(view->state) && effect->state != view->state)
 		broken(effect->number, "was %s, and is %s (V6)", task_state_name(effect->state),
 		       task_state_name(view->state));
 }
@@ -74,12 +75,8 @@ static void told_acceptance(struct effect *effect, const struct task_view *view)
 void told_view(struct effect *effect, const struct task_view *view)
 {
 	told_task(effect, &view->id);
-	if (!task_state_is_terminal(view->state)) {
-		if (effect->ended)
-			broken(effect->number, "was over, and is %s (V6)",
-			       task_state_name(view->state));
-		return;
-	}
+	if (!task_state_is_terminal(view->state))
+		return; /* on its way it may have been overtaken by the end */
 	uint64_t outcome = hash(hash(view->state, view->result), view->error);
 	if (effect->ended && (effect->state != view->state || effect->outcome != outcome))
 		broken(effect->number, "the outcome changed (V6)");
@@ -88,7 +85,8 @@ void told_view(struct effect *effect, const struct task_view *view)
 	effect->outcome = outcome;
 }
 
-/* --- agents -------------------------------------------------------------------------------------------- */
+/* --- agents
+ * -------------------------------------------------------------------------------------------- */
 
 static void done(struct agent *agent)
 {
@@ -210,7 +208,8 @@ static void on_cancel(struct event *event)
 				     on_cancelled, agent));
 }
 
-/* --- plain calls ----------------------------------------------------------------------------------------- */
+/* --- plain calls
+ * ----------------------------------------------------------------------------------------- */
 
 /* The word that a plain client is told must be the store's. */
 static void told_end(const struct agent *agent, enum task_state state)
@@ -266,6 +265,7 @@ static void on_hang_up(struct event *event)
 	count(TABLE_ACT, ACT_HANG_UP, agent->vanishes);
 	happened("hung up", agent->effect->number, agent->vanishes, 0);
 	agent->caller = nullptr;
+	agent->effect->hung_up = true;
 	front_hang_up(caller);
 	if (agent->vanishes)
 		done(agent);
@@ -289,7 +289,8 @@ static void call_plainly(struct agent *agent, struct process *api)
 		event_set(&agent->hang_up, now_us + dice_between(1 * MS, 4'000 * MS));
 }
 
-/* --- what an agent does next -------------------------------------------------------------------------------- */
+/* --- what an agent does next
+ * -------------------------------------------------------------------------------- */
 
 static void on_turn(struct event *event)
 {
@@ -358,7 +359,8 @@ void clients_begin(int tasks, int64_t spread_us)
 			count(TABLE_ACT, ACT_REPEAT, 0);
 		}
 		if (dice_hits(300)) {
-			struct agent *agent = agent_begin(effect, at_us + dice_between(0, 9'000 * MS));
+			struct agent *agent =
+			    agent_begin(effect, at_us + dice_between(0, 9'000 * MS));
 			agent->conflicts = true;
 			agent->plain = false;
 			count(TABLE_ACT, ACT_CONFLICT, 0);
@@ -376,7 +378,9 @@ void check_clients(void)
 {
 	for (const struct agent *agent = agents; agent; agent = agent->next)
 		if (!agent->is_done)
-			broken(agent->effect->number, "its client (%s%s, %s) waits, the task is over",
-			       agent->plain ? "plain" : "tasks", agent->conflicts ? ", conflicts" : "",
+			broken(agent->effect->number,
+			       "its client (%s%s, %s) waits, the task is over",
+			       agent->plain ? "plain" : "tasks",
+			       agent->conflicts ? ", conflicts" : "",
 			       agent->caller ? "calls" : "between two calls");
 }

@@ -1,7 +1,7 @@
 /* downstream_sim.c - worker/downstream.h over a simulated network and a simulated system behind it:
- * keyed requests are honoured by their key for the tool's window, lookups show after a while, unsafe
- * ones are neither. URLs are http://down/WHAT/PLACE/EFFECT-ID, WHAT: do, find, see. A request that
- * has left takes its way whatever becomes of its worker. */
+ * keyed requests are honoured by their key for the tool's window, lookups show after a while,
+ * unsafe ones are neither. URLs are http://down/WHAT/PLACE/EFFECT-ID, WHAT: do, find, see. A
+ * request that has left takes its way whatever becomes of its worker. */
 #include "worker/downstream.h"
 
 #include <stdio.h>
@@ -11,9 +11,9 @@
 #include "test/sim/sim.h"
 
 constexpr int64_t CONNECT_US_MAX = 20 * MS, WAY_US_MAX = 300 * MS, WORK_US_MAX = 200 * MS;
-constexpr int64_t SHOWS_US_MAX = 2'000 * MS;   /* less than the tools' visible_within_ms */
-constexpr int64_t ZOMBIE_US_MAX = 2'000 * MS;  /* keyed: between the last check and leaving */
-constexpr int64_t SLOW_US_MAX = 12'000 * MS;   /* past the time-out of the tools */
+constexpr int64_t SHOWS_US_MAX = 2'000 * MS;  /* less than the tools' visible_within_ms */
+constexpr int64_t ZOMBIE_US_MAX = 2'000 * MS; /* keyed: between the last check and leaving */
+constexpr int64_t SLOW_US_MAX = 12'000 * MS;  /* past the time-out of the tools */
 constexpr int DOOM_IN_10000 = 25;
 
 enum what { WHAT_DO, WHAT_FIND, WHAT_SEE };
@@ -21,22 +21,25 @@ enum what { WHAT_DO, WHAT_FIND, WHAT_SEE };
 /* What the system behind does with a request, and what becomes of its answer. */
 enum fate {
 	FATE_DONE,
-	FATE_REFUSED,       /* 422 */
-	FATE_CONFLICT,      /* 409 */
-	FATE_LATER,         /* 429 with Retry-After */
-	FATE_BUSY,          /* 503, nothing done */
-	FATE_BUSY_LATER,    /* 503 with Retry-After, nothing done */
-	FATE_FAILED,        /* 500, and it took effect */
-	FATE_LOST_BEFORE,   /* no answer, nothing done */
-	FATE_LOST_AFTER,    /* no answer, and it took effect */
-	FATE_GARBAGE,       /* 200, no JSON, and it took effect */
-	FATE_UNREADABLE,    /* 200, over the bound, and it took effect */
-	FATE_SLOW,          /* took effect, the answer comes after the time-out */
-	FATE_ELSEWHERE,     /* 302 */
-	FATE_SEE_OTHER,     /* 303, and it took effect */
-	FATE_REPLAYED,      /* keyed: the answer of the first */
-	FATE_WORKING,       /* keyed: 409, the first is still at it */
-	FATE_NOT_SENT, FATE_NO_BUDGET, FATE_WITHHELD, FATE_DENIED,
+	FATE_REFUSED,     /* 422 */
+	FATE_CONFLICT,    /* 409 */
+	FATE_LATER,       /* 429 with Retry-After */
+	FATE_BUSY,        /* 503, nothing done */
+	FATE_BUSY_LATER,  /* 503 with Retry-After, nothing done */
+	FATE_FAILED,      /* 500, and it took effect */
+	FATE_LOST_BEFORE, /* no answer, nothing done */
+	FATE_LOST_AFTER,  /* no answer, and it took effect */
+	FATE_GARBAGE,     /* 200, no JSON, and it took effect */
+	FATE_UNREADABLE,  /* 200, over the bound, and it took effect */
+	FATE_SLOW,        /* took effect, the answer comes after the time-out */
+	FATE_ELSEWHERE,   /* 302 */
+	FATE_SEE_OTHER,   /* 303, and it took effect */
+	FATE_REPLAYED,    /* keyed: the answer of the first */
+	FATE_WORKING,     /* keyed: 409, the first is still at it */
+	FATE_NOT_SENT,
+	FATE_NO_BUDGET,
+	FATE_WITHHELD,
+	FATE_DENIED,
 	FATES
 };
 
@@ -74,7 +77,8 @@ struct downstream_call {
 	int64_t retry_after_ms;
 };
 
-/* --- the caller's side -------------------------------------------------------------------------- */
+/* --- the caller's side --------------------------------------------------------------------------
+ */
 
 static void call_leave(struct downstream_call *call)
 {
@@ -124,7 +128,8 @@ static void answer_later(struct downstream_call *call, enum downstream_fate fate
 	event_set(&call->answered, now_us + in_us);
 }
 
-/* --- the system behind --------------------------------------------------------------------------- */
+/* --- the system behind ---------------------------------------------------------------------------
+ */
 
 static enum fate draw_fate(void)
 {
@@ -132,10 +137,10 @@ static enum fate draw_fate(void)
 		enum fate fate;
 		int weight;
 	} odds[] = {
-		{ FATE_REFUSED, 20 },      { FATE_CONFLICT, 30 },   { FATE_LATER, 30 },
-		{ FATE_BUSY, 60 },         { FATE_BUSY_LATER, 20 }, { FATE_FAILED, 50 },
-		{ FATE_LOST_BEFORE, 60 },  { FATE_LOST_AFTER, 70 }, { FATE_GARBAGE, 20 },
-		{ FATE_UNREADABLE, 10 },   { FATE_SLOW, 15 },       { FATE_ELSEWHERE, 5 },
+		{ FATE_REFUSED, 20 },     { FATE_CONFLICT, 30 },   { FATE_LATER, 30 },
+		{ FATE_BUSY, 60 },        { FATE_BUSY_LATER, 20 }, { FATE_FAILED, 50 },
+		{ FATE_LOST_BEFORE, 60 }, { FATE_LOST_AFTER, 70 }, { FATE_GARBAGE, 20 },
+		{ FATE_UNREADABLE, 10 },  { FATE_SLOW, 15 },       { FATE_ELSEWHERE, 5 },
 		{ FATE_SEE_OTHER, 5 },
 	};
 	int drawn = (int)dice_between(0, 999);
@@ -247,7 +252,8 @@ static void on_arrives(struct event *event)
 	event_set(&wire->works, now_us + dice_between(0, WORK_US_MAX));
 }
 
-/* --- on the way ----------------------------------------------------------------------------------- */
+/* --- on the way
+ * ----------------------------------------------------------------------------------- */
 
 static void on_connected(struct event *event)
 {
@@ -362,7 +368,9 @@ void downstream_died(struct process *process)
 	process->downstream = nullptr;
 	while (downstream && downstream->first) {
 		struct downstream_call *call = downstream->first;
-		int where = !call->sent ? WHERE_UNSENT : call->wire ? WHERE_ON_ITS_WAY : WHERE_WORKED;
+		int where = !call->sent  ? WHERE_UNSENT
+			    : call->wire ? WHERE_ON_ITS_WAY
+					 : WHERE_WORKED;
 		count(TABLE_WIRE, call->request.what == WHAT_DO ? (int)call->request.class : 5,
 		      where);
 		call_leave(call);

@@ -1,6 +1,6 @@
 /* fake_ev.c - libev as far as the product's decision code uses it, over the virtual clock: timers
- * fire when their time has come, what is fed is called soon after, in an order of chance. One loop a
- * process. */
+ * fire when their time has come, what is fed is called soon after, in an order of chance. One loop
+ * a process. */
 #include <ev.h>
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-/* fake_store.c - the way of an act from its caller to the store and back, on connections that break:
- * executed in order on each of them, told later; an answer that is lost has the act sent again, as
- * runtime/db.c does, and what was on its way may still arrive behind it. What the process that dies
- * has sent may be executed after its death. */
+/* fake_store.c - the way of an act from its caller to the store and back, on connections that
+ * break: executed in order on each of them, told later; an answer that is lost has the act sent
+ * again, as runtime/db.c does, and what was on its way may still arrive behind it. What the process
+ * that dies has sent may be executed after its death. */
 #include "test/sim/fake_store.h"
 
 #include <stdlib.h>
@@ -14,9 +14,10 @@ constexpr int64_t SLOW_US_MAX = 400 * MS;
 constexpr int64_t COPY_US_MAX = 300 * MS;
 constexpr int64_t AWAY_US_MAX = 1'500 * MS;
 constexpr int64_t WAKE_US_MAX = 20 * MS;
-constexpr size_t ASKED_BYTES_MAX = 1 << 20, ANSWER_BYTES_MAX = 4 << 20;
 constexpr int WAKE_LOST_IN_10000 = 2'000;
-constexpr int DOOM_IN_10000 = 12, SLOW_IN_10000 = 100, REFUSED_IN_10000 = 8;
+/* What a process is killed or its connection lost upon, within the act's time. */
+constexpr int DOOM_WORKER_IN_10000 = 40, DOOM_API_IN_10000 = 6, BREAK_IN_10000 = 20;
+constexpr int SLOW_IN_10000 = 100, REFUSED_IN_10000 = 12;
 
 struct model *store_now(void)
 {
@@ -34,30 +35,49 @@ int effect_number(const struct task_id *id)
 /* --- one act -----------------------------------------------------------------------------------
  */
 
+struct piece {
+	struct piece *next;
+	alignas(16) char bytes[];
+};
+
+static void pieces_free(struct piece **pieces)
+{
+	for (struct piece *at = *pieces, *next; at; at = next) {
+		next = at->next;
+		free(at);
+	}
+	*pieces = nullptr;
+}
+
+static struct slice piece_add(struct piece **pieces, struct slice slice)
+{
+	if (!slice.len)
+		return slice;
+	struct piece *piece = malloc(sizeof *piece + slice.len + 1);
+	hf_assert(piece);
+	piece->next = *pieces;
+	*pieces = piece;
+	memcpy(piece->bytes, slice.data, slice.len);
+	piece->bytes[slice.len] = '\0';
+	return (struct slice){ piece->bytes, slice.len };
+}
+
 static void act_drop(struct act *act)
 {
 	if (!act->shared)
-		arena_free(act->asked);
-	arena_free(act->answer);
+		pieces_free(&act->asked);
+	pieces_free(&act->answer);
 	free(act);
 }
 
 struct slice act_keep(struct act *act, struct slice slice)
 {
-	if (!slice.len)
-		return slice;
-	if (!act->asked)
-		act->asked = arena_new(ASKED_BYTES_MAX);
-	return (struct slice){ arena_copy(act->asked, slice), slice.len };
+	return piece_add(&act->asked, slice);
 }
 
 struct slice act_answer(struct act *act, struct slice slice)
 {
-	if (!slice.len)
-		return slice;
-	if (!act->answer)
-		act->answer = arena_new(ANSWER_BYTES_MAX);
-	return (struct slice){ arena_copy(act->answer, slice), slice.len };
+	return piece_add(&act->answer, slice);
 }
 
 static void line_leave(struct act *act)
@@ -94,6 +114,7 @@ static void on_refused(struct event *event)
 }
 
 static void on_execute(struct event *event);
+static void break_soon(struct process *process, enum lane lane);
 
 /* What had been sent arrives after all, or never does. */
 static void may_arrive(struct act *act)
@@ -122,8 +143,7 @@ static void on_give_up(struct event *event)
 static void execute(struct act *act)
 {
 	store_now();
-	arena_free(act->answer);
-	act->answer = nullptr;
+	pieces_free(&act->answer);
 	act->kind->execute(act);
 }
 
@@ -141,7 +161,8 @@ static void on_execute(struct event *event)
 
 static int64_t way_us(void)
 {
-	return in_trouble(SLOW_IN_10000) ? dice_between(0, SLOW_US_MAX) : dice_between(200, WAY_US_MAX);
+	return in_trouble(SLOW_IN_10000) ? dice_between(0, SLOW_US_MAX)
+					 : dice_between(200, WAY_US_MAX);
 }
 
 /* On its way, behind all that were sent before on this connection. */
@@ -193,8 +214,11 @@ void act_send(struct act *act)
 		act->give_up.fire = on_give_up;
 		event_set(&act->give_up, now_us + STORE_GIVE_UP_MS * MS);
 	}
-	if (in_trouble(DOOM_IN_10000))
+	bool is_worker = store->process->kind == PROCESS_WORKER;
+	if (in_trouble(is_worker ? DOOM_WORKER_IN_10000 : DOOM_API_IN_10000))
 		process_doom(store->process, 2 * WAY_US_MAX);
+	if (in_trouble(is_worker ? BREAK_IN_10000 : BREAK_IN_10000 / 4))
+		break_soon(store->process, lane);
 	launch(act);
 }
 
@@ -208,12 +232,11 @@ static int where(const struct act *act)
 	return act->executed ? WHERE_EXECUTED : act->sent ? WHERE_SENT : WHERE_WAITS;
 }
 
-void store_break_lane(struct process *process)
+static void break_lane(struct process *process, enum lane lane)
 {
 	struct store *store = process->store;
 	if (!process->alive || !store)
 		return;
-	enum lane lane = (enum lane)(dice() % LANES);
 	count(TABLE_ACT, ACT_LANE, lane);
 	happened("connection lost", -1, process->number, lane);
 	store->up_us[lane] = now_us + dice_between(1 * MS, AWAY_US_MAX);
@@ -228,6 +251,32 @@ void store_break_lane(struct process *process)
 		event_drop(&act->tell);
 		launch(act);
 	}
+}
+
+void store_break_lane(struct process *process)
+{
+	break_lane(process, (enum lane)(dice() % LANES));
+}
+
+struct breaks {
+	struct event event;
+	enum lane lane;
+};
+
+static void on_break(struct event *event)
+{
+	struct breaks *breaks = container_of(event, struct breaks, event);
+	break_lane(event->process, breaks->lane);
+	free(breaks);
+}
+
+/* While something is on its way there. */
+static void break_soon(struct process *process, enum lane lane)
+{
+	struct breaks *breaks = hf_alloc(sizeof *breaks);
+	breaks->event = (struct event){ .process = process, .fire = on_break };
+	breaks->lane = lane;
+	event_set(&breaks->event, now_us + dice_between(0, 2 * WAY_US_MAX));
 }
 
 void store_process_died(struct process *process)

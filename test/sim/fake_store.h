@@ -1,8 +1,8 @@
-/* fake_store.h - an act of runtime/store.h on its way to the model and back: shared by fake_store.c,
- * which moves acts, acts_worker.c and acts_api.c, which know what each does, and sql_sim.c. */
+/* fake_store.h - an act of runtime/store.h on its way to the model and back: shared by
+ * fake_store.c, which moves acts, acts_worker.c and acts_api.c, which know what each does, and
+ * sql_sim.c. */
 #pragma once
 
-#include "runtime/arena.h"
 #include "runtime/key.h"
 #include "runtime/store.h"
 #include "test/sim/model.h"
@@ -11,6 +11,7 @@
 enum lane { LANE_WRITE, LANE_READ, LANE_BEAT, LANE_SQL, LANES };
 
 struct act;
+struct piece; /* of memory */
 
 /* What an act is: done at the store, and what its caller is told then. */
 struct act_kind {
@@ -31,7 +32,7 @@ struct act {
 	struct event execute, tell, give_up;
 	bool sent, executed, copy;
 	bool shared; /* what it asks is a copy's too, and stays */
-	int effect; /* for the story; -1 */
+	int effect;  /* for the story; -1 */
 
 	/* What is asked. */
 	void *ctx;
@@ -55,7 +56,7 @@ struct act {
 	size_t beats_count;
 
 	/* What came of it. */
-	struct arena *answer;
+	struct piece *answer;
 	enum fence fence;
 	enum wish wish;
 	struct slice adopted;
@@ -83,14 +84,14 @@ struct act {
 		void (*got)(void *ctx, enum hf_code code, struct slice media_type,
 			    struct slice content, const struct hf_err *err);
 		void (*accept_done)(void *ctx, enum hf_code code, enum accept_outcome outcome,
-				 const struct task_view *view, const struct hf_err *err);
+				    const struct task_view *view, const struct hf_err *err);
 		void (*polled)(void *ctx, enum hf_code code, const struct task_view *view,
 			       const struct hf_err *err);
 		void (*detached)(void *ctx, enum hf_code code, bool ours, int step,
 				 const struct hf_err *err);
 		void (*answered)(void *ctx, enum hf_code code, int taken, const struct hf_err *err);
 	} done;
-	struct arena *asked; /* what its slices point into */
+	struct piece *asked; /* what its slices point into */
 };
 
 struct store {

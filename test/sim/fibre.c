@@ -21,8 +21,8 @@ static struct fibre *spare;
 
 static void enter(unsigned high, unsigned low)
 {
-	struct fibre *fibre =
-	    (struct fibre *)((uintptr_t)high << 32 | (uintptr_t)low); /* what makecontext can pass */
+	struct fibre *fibre = (struct fibre *)((uintptr_t)high << 32 |
+					       (uintptr_t)low); /* what makecontext can pass */
 	fibre->body(fibre->ctx);
 	fibre->over = true;
 	swapcontext(&fibre->inside, &fibre->outside);

@@ -1,5 +1,6 @@
-/* front.c - see front.h. What api/mcp.c, api/conn.c and api/api.c do around the decisions of a plain
- * call is done here in a few lines: requests end, clients hang up, a process drains and closes. */
+/* front.c - see front.h. What api/mcp.c, api/conn.c and api/api.c do around the decisions of a
+ * plain call is done here in a few lines: requests end, clients hang up, a process drains and
+ * closes. */
 #include "test/sim/front.h"
 
 #include <ev.h>
@@ -48,7 +49,8 @@ static const struct caller *caller_of(const struct call *call)
 	return call->server;
 }
 
-/* --- requests: api/mcp.h -------------------------------------------------------------------------- */
+/* --- requests: api/mcp.h
+ * -------------------------------------------------------------------------- */
 
 static void end(struct request *request, enum front_end how, int code, struct slice text)
 {
@@ -121,7 +123,8 @@ bool header_accepts_events(const struct call *call)
 	return caller_of(call)->asked.events;
 }
 
-/* --- callers ----------------------------------------------------------------------------------------- */
+/* --- callers
+ * ----------------------------------------------------------------------------------------- */
 
 struct accept_call front_accept_call(const struct effect *effect, bool by_argument)
 {
@@ -189,7 +192,8 @@ struct process *front_draw(void)
 	return nullptr;
 }
 
-/* --- the process --------------------------------------------------------------------------------------- */
+/* --- the process
+ * --------------------------------------------------------------------------------------- */
 
 static size_t on_open(void *ctx)
 {
@@ -220,8 +224,7 @@ static void open_front(struct process *process)
 	front->api.loop = process->loop;
 	front->api.store = store_open(process->loop, STORE_API, "");
 	const struct presence_hooks hooks = { on_open, on_reborn, front };
-	front->api.presence =
-	    presence_open(process->loop, front->api.store, world.beat_ms, &hooks);
+	front->api.presence = presence_open(process->loop, front->api.store, world.beat_ms, &hooks);
 	front->api.watch = watch_new(process->loop, front->api.store);
 	front->api.plains = plains_new(&front->api);
 	store_on_wake(front->api.store, on_wake, front);

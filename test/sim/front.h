@@ -24,7 +24,8 @@ struct plain_request {
 void api_begin(int number);
 void api_drain(struct process *process);
 void api_died(struct process *process);
-/* Makes the call at that API; what is given back hangs up. `ended` comes once, unless it hung up. */
+/* Makes the call at that API; what is given back hangs up. `ended` comes once, unless it hung up.
+ */
 struct caller *front_call(struct process *process, const struct plain_request *request);
 void front_hang_up(struct caller *caller);
 /* The effect's call in the store's words, `number` and `api` left to the caller. */

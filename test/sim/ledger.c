@@ -1,5 +1,5 @@
-/* ledger.c - the outside world's own book: what took effect, for which phase of which effect ID. The
- * oracle that every promise is held against, at the moment that something happens. */
+/* ledger.c - the outside world's own book: what took effect, for which phase of which effect ID.
+ * The oracle that every promise is held against, at the moment that something happens. */
 #include <stdio.h>
 #include <stdlib.h>
 

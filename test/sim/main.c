@@ -5,8 +5,8 @@
  *   sim --seed N --world W [--story E]    one of them; what happened to effect E (-1: to all)
  *
  * A world is a process of its own, made of nothing but its seed and its number: it is the same each
- * time, and so is the digest of all that happened. Where one breaks a promise it is run once more, to
- * tell the story of the effect.
+ * time, and so is the digest of all that happened. Where one breaks a promise it is run once more,
+ * to tell the story of the effect.
  *
  *   dice scheduler fibre fake_ev     chance, time, libev
  *   process front                    workers (worker_main itself) and APIs, and how they die
@@ -15,8 +15,9 @@
  *   tools_sim clients operator       who wants what
  *   check tally required.def         what must be true, and what must be hit
  *
- * To widen it: a tool is a line in tools_sim.c, an answer of a downstream a row in downstream_sim.c, a
- * fault a case in world.c, a promise a line in check.c; then what it must hit goes to required.def. */
+ * To widen it: a tool is a line in tools_sim.c, an answer of a downstream a row in
+ * downstream_sim.c, a fault a case in world.c, a promise a line in check.c; then what it must hit
+ * goes to required.def. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -43,8 +44,9 @@ struct shared {
 
 static void read_options(struct options *options, int argc, char **argv)
 {
-	*options = (struct options){ .seed = 1, .tasks = 10'000, .world_tasks = 1'000, .jobs = 1,
-				     .world = -1 };
+	*options = (struct options){
+		.seed = 1, .tasks = 10'000, .world_tasks = 1'000, .jobs = 1, .world = -1
+	};
 	for (int i = 1; i + 1 < argc; i += 2) {
 		long value = atol(argv[i + 1]);
 		if (strcmp(argv[i], "--seed") == 0)
@@ -103,8 +105,9 @@ static pid_t begin(const struct options *options, int number, struct shared *sha
 static void tell_how(const struct options *options, int number, struct shared *shared, long job)
 {
 	int effect = shared->tallies[job].broken_effect;
-	fprintf(stderr, "\nworld %d of seed %llu broke. Again: sim --seed %llu --world-tasks %ld "
-			"--world %d --story %d\n",
+	fprintf(stderr,
+		"\nworld %d of seed %llu broke. Again: sim --seed %llu --world-tasks %ld "
+		"--world %d --story %d\n",
 		number, (unsigned long long)options->seed, (unsigned long long)options->seed,
 		options->world_tasks, number, effect);
 	if (effect < 0)
@@ -192,7 +195,7 @@ int main(int argc, char **argv)
 	uint64_t digest = 0;
 	for (int i = 0; i < worlds; i++)
 		digest = (digest ^ shared->digests[i]) * 0x100000001b3U;
-	double seconds = (double)(ended.tv_sec - began.tv_sec) +
-			 (double)(ended.tv_nsec - began.tv_nsec) / 1e9;
+	double seconds =
+	    (double)(ended.tv_sec - began.tv_sec) + (double)(ended.tv_nsec - began.tv_nsec) / 1e9;
 	return tally_print(&sum, options.seed, digest, seconds) ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 /* operator.c - the person behind: looks now and then for tasks whose outcome is unknown, finds out
- * what is true once nothing of them is on its way any more, and says so; now and then gives a task up
- * that way, pauses one, or goes on with it. */
+ * what is true once nothing of them is on its way any more, and says so; now and then gives a task
+ * up that way, pauses one, or goes on with it. */
 #include "runtime/base.h"
 #include "test/sim/model.h"
 #include "test/sim/sim.h"

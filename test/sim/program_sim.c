@@ -1,7 +1,7 @@
-/* program_sim.c - worker/host.h with tool processes that are simulated, behind real frames: each run
- * plays a short script of checkpoints, recalls, progress and questions, takes effect where its class
- * has one (keyed: once a key), and ends in one of the ways that programs end. A process that is
- * killed may have taken effect before. */
+/* program_sim.c - worker/host.h with tool processes that are simulated, behind real frames: each
+ * run plays a short script of checkpoints, recalls, progress and questions, takes effect where its
+ * class has one (keyed: once a key), and ends in one of the ways that programs end. A process that
+ * is killed may have taken effect before. */
 #include <ev.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,8 +44,8 @@ struct host {
 	char key[56];
 	bool running, busy, killed, exited, gone, asks;
 	int status;
-	struct buf said;    /* frames for the worker */
-	size_t taken;       /* of them, by the last host_read */
+	struct buf said; /* frames for the worker */
+	size_t taken;    /* of them, by the last host_read */
 };
 
 struct host_pool {
@@ -60,7 +60,8 @@ static void change(struct host *host)
 		host->on_change(host->ctx);
 }
 
-/* --- what it says --------------------------------------------------------------------------------- */
+/* --- what it says
+ * --------------------------------------------------------------------------------- */
 
 static size_t begin(struct host *host, const char *type, uint32_t more)
 {
@@ -172,7 +173,8 @@ static void say_end(struct host *host)
 	}
 }
 
-/* --- its script ----------------------------------------------------------------------------------- */
+/* --- its script
+ * ----------------------------------------------------------------------------------- */
 
 static bool takes_effect(const struct host *host)
 {
@@ -237,9 +239,9 @@ static void on_turn(struct event *event)
 static enum end draw_end(void)
 {
 	static const int weights[ENDS] = {
-		[END_ERROR] = 15,        [END_ERROR_RETRY] = 30, [END_CRASH_BEFORE] = 40,
-		[END_CRASH_AFTER] = 40,  [END_EXIT_RETRY] = 30,  [END_EXIT_BAD] = 10,
-		[END_EXIT_BAD_AFTER] = 10, [END_GARBAGE] = 15,   [END_HANG] = 5,
+		[END_ERROR] = 15,          [END_ERROR_RETRY] = 30, [END_CRASH_BEFORE] = 40,
+		[END_CRASH_AFTER] = 40,    [END_EXIT_RETRY] = 30,  [END_EXIT_BAD] = 10,
+		[END_EXIT_BAD_AFTER] = 10, [END_GARBAGE] = 15,     [END_HANG] = 5,
 	};
 	int drawn = (int)dice_between(0, 999);
 	for (enum end end = END_ERROR; end < ENDS && !world.calm; end++) {
@@ -282,7 +284,8 @@ static void run_begins(struct host *host, const struct frame *frame)
 		process_doom(host->pool->process, WORK_US_MAX);
 }
 
-/* --- host.h --------------------------------------------------------------------------------------- */
+/* --- host.h
+ * --------------------------------------------------------------------------------------- */
 
 static void host_leave(struct host *host)
 {

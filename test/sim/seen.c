@@ -1,6 +1,6 @@
-/* seen.c - which moves the runs make. A run's only watcher that is fed is its `step`; every write of
- * a run and every turn of it passes here, and between two looks it makes one move, or two by way of
- * deciding. */
+/* seen.c - which moves the runs make. A run's only watcher that is fed is its `step`; every write
+ * of a run and every turn of it passes here, and between two looks it makes one move, or two by way
+ * of deciding. */
 #include <stdlib.h>
 
 #include "runtime/base.h"
@@ -35,13 +35,15 @@ static void moved(struct seen *seen, enum run_state to)
 	seen->state = to;
 }
 
-/* Where no edge leads straight there, deciding lies between. */
-static bool is_straight(enum run_state from, enum run_state to)
+/* Where no edge leads straight there, deciding lies between. A write that the store refused is
+ * given up as a crash, straight from where it was. */
+static bool is_straight(const struct run *run, enum run_state from, enum run_state to)
 {
 	switch (to) {
 	case RUN_DECIDING:
-	case RUN_ENDED:
 		return true;
+	case RUN_ENDED:
+		return from != RUN_PAUSED;
 	case RUN_INTENDING:
 		return from == RUN_DECIDING;
 	case RUN_WORKING:
@@ -50,9 +52,10 @@ static bool is_straight(enum run_state from, enum run_state to)
 	case RUN_COMMITTING:
 		return from == RUN_WORKING;
 	case RUN_FINISHING:
-		return from == RUN_DECIDING || from == RUN_WORKING || from == RUN_COMMITTING;
+		return from == RUN_DECIDING || from == RUN_WORKING;
 	case RUN_RELEASING:
-		return from != RUN_PAUSED;
+		return from == RUN_DECIDING || from == RUN_WORKING || from == RUN_FINISHING ||
+		       (from != RUN_PAUSED && run->how == RELEASE_CRASH);
 	}
 	return false;
 }
@@ -62,8 +65,12 @@ static void look(struct seen *seen)
 	const struct run *run = seen->run;
 	if (run->state == seen->state && run->serial == seen->serial)
 		return;
-	if (!is_straight(seen->state, run->state))
+	bool straight = is_straight(run, seen->state, run->state);
+	if (!straight && seen->state != RUN_DECIDING)
 		moved(seen, RUN_DECIDING);
+	/* A phase that reported from its start. */
+	if (!straight && (run->state == RUN_COMMITTING || run->state == RUN_PAUSED))
+		moved(seen, RUN_WORKING);
 	seen->serial = run->serial;
 	moved(seen, run->state);
 }

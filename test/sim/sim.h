@@ -16,14 +16,16 @@ struct front;
 struct model;
 struct process;
 
-/* --- dice.c: chance ---------------------------------------------------------------------------- */
+/* --- dice.c: chance ----------------------------------------------------------------------------
+ */
 
 void dice_seed(uint64_t seed);
 uint64_t dice(void);
 int64_t dice_between(int64_t low, int64_t high); /* both may come */
 bool dice_hits(int in_10000);
 
-/* --- scheduler.c: time ------------------------------------------------------------------------- */
+/* --- scheduler.c: time -------------------------------------------------------------------------
+ */
 
 /* Embedded by what is to happen. */
 struct event {
@@ -44,7 +46,8 @@ void event_drop(struct event *event);
  * process happens once it goes on. */
 bool scheduler_step(void);
 
-/* --- process.c: the processes that are simulated ----------------------------------------------- */
+/* --- process.c: the processes that are simulated -----------------------------------------------
+ */
 
 enum process_kind { PROCESS_WORKER, PROCESS_API };
 
@@ -85,7 +88,8 @@ void process_terminate(struct process *process); /* SIGTERM */
 /* It is to be killed soon, at a moment that something of it is on its way. */
 void process_doom(struct process *process, int64_t within_us);
 
-/* --- fake_ev.c --------------------------------------------------------------------------------- */
+/* --- fake_ev.c ---------------------------------------------------------------------------------
+ */
 
 struct ev_loop *loop_new(struct process *process);
 /* ev_break was called. */
@@ -96,19 +100,37 @@ void seen_run(void *step_watcher);
 void seen_cleared(void *step_watcher); /* as a run does at its end */
 void seen_killed(const struct process *process);
 
-/* --- fake_store.c ------------------------------------------------------------------------------ */
+/* --- fake_store.c ------------------------------------------------------------------------------
+ */
 
 /* In the order of what kill cells are printed. */
 enum op_kind {
-	OP_CLAIM, OP_STEP, OP_CHECKPOINT, OP_FINISH, OP_RELEASE, OP_ASK, OP_INTENT, OP_BEAT, OP_LEAVE,
-	OP_SQL, OP_ARTIFACT, OP_ACCEPT, OP_POLL, OP_CANCEL, OP_ATTACH, OP_DETACH, OP_ANSWER, OPS
+	OP_CLAIM,
+	OP_STEP,
+	OP_CHECKPOINT,
+	OP_FINISH,
+	OP_RELEASE,
+	OP_ASK,
+	OP_INTENT,
+	OP_BEAT,
+	OP_LEAVE,
+	OP_SQL,
+	OP_ARTIFACT,
+	OP_ACCEPT,
+	OP_POLL,
+	OP_CANCEL,
+	OP_ATTACH,
+	OP_DETACH,
+	OP_ANSWER,
+	OPS
 };
 
 void store_wake_all(enum wake wake);
 void store_process_died(struct process *process);
 void store_break_lane(struct process *process);
 
-/* --- downstream_sim.c, program_sim.c, ledger.c ------------------------------------------------- */
+/* --- downstream_sim.c, program_sim.c, ledger.c -------------------------------------------------
+ */
 
 constexpr int PHASES_MAX = 8;
 constexpr int PLACES = 2 * PHASES_MAX; /* undo steps behind the phases */
@@ -131,7 +153,8 @@ void ledger_effect(int effect, int place);
 void downstream_died(struct process *process);
 void programs_died(struct process *process);
 
-/* --- tools_sim.c ------------------------------------------------------------------------------- */
+/* --- tools_sim.c -------------------------------------------------------------------------------
+ */
 
 constexpr int TOOLS_MAX = 24;
 extern struct tool *tools[TOOLS_MAX];
@@ -142,7 +165,8 @@ void tools_add(struct model *model);
 /* "p3" → 3, "undo:p3" → 8 + 3; negative: no phase's name. */
 int place_of(struct slice phase_name);
 
-/* --- clients.c --------------------------------------------------------------------------------- */
+/* --- clients.c ---------------------------------------------------------------------------------
+ */
 
 /* One effect ID and all who use it. */
 struct effect {
@@ -150,6 +174,7 @@ struct effect {
 	struct tool *tool;
 	int64_t owner;
 	bool accepted; /* somebody was told so */
+	bool hung_up;  /* a plain client of it did */
 	struct task_id task;
 	unsigned char fingerprint[FINGERPRINT_BYTES];
 	bool ended; /* somebody saw its end: then state and outcome never change */
@@ -168,7 +193,8 @@ void operator_begin(void);
 /* Somebody is told how a task stands. */
 void told_view(struct effect *effect, const struct task_view *view);
 
-/* --- world.c ----------------------------------------------------------------------------------- */
+/* --- world.c -----------------------------------------------------------------------------------
+ */
 
 struct world {
 	uint64_t seed;
@@ -188,7 +214,8 @@ void world_run(uint64_t seed, int number, int tasks);
 void reaper_learn(const struct uuid *incarnation);
 bool in_trouble(int in_10000); /* a fault of that likelihood; never when it is calm */
 
-/* --- check.c ----------------------------------------------------------------------------------- */
+/* --- check.c -----------------------------------------------------------------------------------
+ */
 
 /* The promise is broken: says so and ends this process. `effect`: -1 where it is none's. */
 [[noreturn]] void broken(int effect, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -197,7 +224,8 @@ void check_end(void);
 /* A request of a phase is about to leave, a program of it about to start. */
 void check_start(const struct effect *effect, int place);
 
-/* --- tally.c: counts, the digest of the history, the story -------------------------------------- */
+/* --- tally.c: counts, the digest of the history, the story --------------------------------------
+ */
 
 enum table {
 	TABLE_EDGE,    /* run state → run state */
@@ -211,6 +239,7 @@ enum table {
 	TABLE_ANSWER,  /* answer of the downstream × effect class */
 	TABLE_PROGRAM, /* end of a program × effect class */
 	TABLE_STATE,   /* state of a task → state */
+	TABLE_FAILURE, /* why tasks failed, by a worker */
 	TABLE_END,     /* how tasks ended × executed */
 	TABLE_PLAIN,   /* what became of plain calls */
 	TABLE_ACT,     /* what else was done: faults, clients, operator */
@@ -231,15 +260,45 @@ extern struct tally *tally; /* shared with the process that prints it */
 /* Prints it as JSON; false: a cell that must be hit was not. */
 bool tally_print(const struct tally *sum, uint64_t seed, uint64_t digest, double seconds);
 
-enum plain_word { PLAIN_REPLY, PLAIN_REFUSED, PLAIN_GONE, PLAIN_OUTCOME, PLAIN_WINDOW, PLAIN_PARKS,
-		  PLAIN_TAKEN_UP, PLAIN_REATTACHED, PLAIN_DRAINED };
-enum act_word { ACT_KILL, ACT_STOP, ACT_DRAIN, ACT_LANE, ACT_SETTLE_DONE, ACT_SETTLE_ABSENT,
-		ACT_SETTLE_FAIL, ACT_REPEAT, ACT_CONFLICT, ACT_CANCEL, ACT_PAUSE, ACT_RESUME,
-		ACT_ANSWER, ACT_DEAD, ACT_RECLAIM, ACT_EXPIRE, ACT_WAKE_ANSWERED, ACT_PARK_ORPHANS, ACT_EXPIRE_PARKED,
-		ACT_LEASE_LOST, ACT_CLAIM_LOST, ACT_BUSY, ACT_TIMEOUT, ACT_HANG_UP,
-		ACT_PROGRAM_CANCEL };
+enum plain_word {
+	PLAIN_REPLY,
+	PLAIN_REFUSED,
+	PLAIN_GONE,
+	PLAIN_OUTCOME,
+	PLAIN_WINDOW,
+	PLAIN_PARKS,
+	PLAIN_REATTACHED,
+	PLAIN_DRAINED
+};
+enum act_word {
+	ACT_KILL,
+	ACT_STOP,
+	ACT_DRAIN,
+	ACT_LANE,
+	ACT_SETTLE_DONE,
+	ACT_SETTLE_ABSENT,
+	ACT_SETTLE_FAIL,
+	ACT_REPEAT,
+	ACT_CONFLICT,
+	ACT_CANCEL,
+	ACT_PAUSE,
+	ACT_RESUME,
+	ACT_ANSWER,
+	ACT_DEAD,
+	ACT_RECLAIM,
+	ACT_EXPIRE,
+	ACT_WAKE_ANSWERED,
+	ACT_PARK_ORPHANS,
+	ACT_EXPIRE_PARKED,
+	ACT_LEASE_LOST,
+	ACT_CLAIM_LOST,
+	ACT_BUSY,
+	ACT_TIMEOUT,
+	ACT_HANG_UP,
+	ACT_PROGRAM_CANCEL
+};
 
 /* One thing that happened: into the digest, and into the story where one is told. */
 void happened(const char *what, int effect, int64_t a, int64_t b);
-extern uint64_t history;      /* the digest so far */
-extern int story_of;          /* the effect whose story is told; -2: none's, -1: all */
+extern uint64_t history; /* the digest so far */
+extern int story_of;     /* the effect whose story is told; -2: none's, -1: all */

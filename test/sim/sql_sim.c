@@ -1,9 +1,10 @@
-/* sql_sim.c - runtime/sqlphase.h over the model: check, the tool's statement, fence and COMMIT, whose
- * answer may be lost; then all of it is run again, as runtime/sqlphase.c does. */
+/* sql_sim.c - runtime/sqlphase.h over the model: check, the tool's statement, fence and COMMIT,
+ * whose answer may be lost; then all of it is run again, as runtime/sqlphase.c does. */
 #include "runtime/sqlphase.h"
 
 #include <stdlib.h>
 
+#include "runtime/arena.h"
 #include "runtime/base.h"
 #include "runtime/json.h"
 #include "runtime/value.h"
@@ -81,7 +82,7 @@ static void on_fence(struct event *event)
 	phase->step.state = buf_slice(&phase->packed);
 	enum model_sql said = model_sql_fence(store_now(), &phase->step, &phase->wish);
 	count(TABLE_FENCE, OP_SQL,
-	      said == MODEL_SQL_HELD ? FENCE_HELD
+	      said == MODEL_SQL_HELD   ? FENCE_HELD
 	      : said == MODEL_SQL_LOST ? FENCE_LOST
 				       : FENCE_ADOPTED);
 	happened("sql fence", phase->effect, phase->step.phase, said);

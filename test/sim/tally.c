@@ -39,44 +39,48 @@ void happened(const char *what, int effect, int64_t a, int64_t b)
 			(long long)b);
 }
 
-/* --- names ---------------------------------------------------------------------------------------- */
+/* --- names
+ * ---------------------------------------------------------------------------------------- */
 
 static const char *const runs[] = { "deciding",   "intending", "working",   "paused",
 				    "committing", "finishing", "releasing", "ended" };
-static const char *const ops[] = { "claim", "step",  "checkpoint", "finish", "release", "ask",
-				   "intent", "beat", "leave",      "sql",    "artifact", "accept",
-				   "poll",  "cancel", "attach",    "detach", "answer" };
+static const char *const ops[] = { "claim",  "step",   "checkpoint", "finish", "release",  "ask",
+				   "intent", "beat",   "leave",      "sql",    "artifact", "accept",
+				   "poll",   "cancel", "attach",     "detach", "answer" };
 static const char *const wheres[] = { "waits", "sent", "executed" };
 static const char *const ways[] = { "unsent", "on_its_way", "worked", "program" };
 static const char *const classes[] = { "local", "pure", "keyed", "lookup", "unsafe", "reading" };
 static const char *const fences[] = { "held", "adopted", "lost" };
 static const char *const hows[] = { "retry",   "again",      "back", "crash",
 				    "unknown", "unverified", "undo", "ask" };
-static const char *const states[] = { "ready",      "scheduled", "running",   "waiting",
-				      "paused",     "parked",    "unverified", "unknown",
-				      "completed",  "failed",    "cancelled" };
-static const char *const phases[] = { "done",       "committed", "retry",  "again",   "crashed",
-				      "tool_error", "failed",    "unknown", "cancelled", "lost",
-				      "unverified", "asks" };
-static const char *const fates[] = { "done",        "refused",    "conflict",    "later",
-				     "busy",        "busy_later", "failed",      "lost_before",
-				     "lost_after",  "garbage",    "unreadable",  "slow",
-				     "elsewhere",   "see_other",  "replayed",    "working",
-				     "not_sent",    "no_budget",  "withheld",    "denied" };
-static const char *const programs[] = { "result",     "error",      "error_retry", "crash_before",
-					"crash_after", "exit_retry", "exit_bad",   "exit_bad_after",
-					"garbage",    "hang" };
+static const char *const states[] = { "ready",     "scheduled", "running",    "waiting",
+				      "paused",    "parked",    "unverified", "unknown",
+				      "completed", "failed",    "cancelled" };
+static const char *const phases[] = { "done",      "committed",  "retry",      "again",
+				      "crashed",   "tool_error", "failed",     "unknown",
+				      "cancelled", "lost",       "unverified", "asks" };
+static const char *const fates[] = { "done",       "refused",    "conflict",   "later",
+				     "busy",       "busy_later", "failed",     "lost_before",
+				     "lost_after", "garbage",    "unreadable", "slow",
+				     "elsewhere",  "see_other",  "replayed",   "working",
+				     "not_sent",   "no_budget",  "withheld",   "denied" };
+static const char *const programs[] = { "result",       "error",          "error_retry",
+					"crash_before", "crash_after",    "exit_retry",
+					"exit_bad",     "exit_bad_after", "garbage",
+					"hang" };
 static const char *const ends[] = { "completed", "failed", "cancelled", "tool_error" };
+static const char *const failures[] = { "attempts_exhausted", "deadline", "crash_limit",
+					"phase_failed",       "corrupt",  "result" };
 static const char *const said[] = { "no", "maybe", "yes", "unsaid" };
-static const char *const plains[] = { "reply",    "refused", "gone",        "outcome",   "window",
-				      "parked",   "taken_up", "reattached", "drained" };
-static const char *const acts[] = { "kill",         "stop",        "drain",       "lane_lost",
-				    "settle_done",  "settle_absent", "settle_fail", "repeat",
-				    "conflict",     "cancel",      "pause",       "resume",
-				    "answer",       "declared_dead", "reclaimed", "expired",
-				    "woken",        "orphans_parked", "parked_expired",
-				    "lease_lost",   "claim_lost",  "busy",        "timeout",
-				    "hang_up",      "program_cancel" };
+static const char *const plains[] = { "reply",  "refused", "gone",       "outcome",
+				      "window", "parked",  "reattached", "drained" };
+static const char *const acts[] = {
+	"kill",          "stop",        "drain",          "lane_lost",      "settle_done",
+	"settle_absent", "settle_fail", "repeat",         "conflict",       "cancel",
+	"pause",         "resume",      "answer",         "declared_dead",  "reclaimed",
+	"expired",       "woken",       "orphans_parked", "parked_expired", "lease_lost",
+	"claim_lost",    "busy",        "timeout",        "hang_up",        "program_cancel"
+};
 static const char *const any[] = { "0", "1", "2", "3", "4", "5" };
 
 static const struct {
@@ -98,6 +102,7 @@ static const struct {
 	[TABLE_ANSWER] = { "answers", NAMED(fates), NAMED(classes) },
 	[TABLE_PROGRAM] = { "programs", NAMED(programs), NAMED(classes) },
 	[TABLE_STATE] = { "states", NAMED(states), NAMED(states) },
+	[TABLE_FAILURE] = { "failures", NAMED(failures), NAMED(any) },
 	[TABLE_END] = { "ends", NAMED(ends), NAMED(said) },
 	[TABLE_PLAIN] = { "plain", NAMED(plains), NAMED(any) },
 	[TABLE_ACT] = { "acts", NAMED(acts), NAMED(any) },
@@ -109,6 +114,9 @@ void count_word(int metric, const char *value, int64_t more)
 		count(TABLE_ACT, ACT_LEASE_LOST, strcmp(value, "lease") == 0);
 	if (metric == METRIC_plain_calls_total && strcmp(value, "gone") == 0)
 		count(TABLE_PLAIN, PLAIN_GONE, 0);
+	for (int i = 0; metric == METRIC_tasks_failed_total && i < (int)countof(failures); i++)
+		if (strcmp(value, failures[i]) == 0)
+			count(TABLE_FAILURE, i, 0);
 	if (metric != METRIC_phases_total || more <= 0)
 		return;
 	for (int i = 0; i < (int)countof(phases); i++)
@@ -116,7 +124,8 @@ void count_word(int metric, const char *value, int64_t more)
 			count(TABLE_PHASE, i, 0);
 }
 
-/* --- what must be hit ------------------------------------------------------------------------------ */
+/* --- what must be hit
+ * ------------------------------------------------------------------------------ */
 
 /* "row column" of a table; a column of "*": any of them. */
 static const struct {

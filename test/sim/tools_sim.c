@@ -1,8 +1,8 @@
 /* tools_sim.c - the tools of a world, each from a word, a letter a phase:
  *   s sql · p K U program (pure, keyed, unsafe) · a program (pure) that asks · w wait · i wait for
- *   input · g k l u http (pure, keyed, lookup, unsafe) · v c http keyed that is verified (unknown, or
- *   goes on, where it does not show)
- * and behind a letter ~ and the letter of its undo step. To widen the harness add a line to `words`.
+ *   input · g k l u http (pure, keyed, lookup, unsafe) · v c http keyed that is verified (unknown,
+ * or goes on, where it does not show) and behind a letter ~ and the letter of its undo step. To
+ * widen the harness add a line to `words`.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,11 +52,12 @@ static struct model_phase model_phases[TOOLS_MAX][PHASES_MAX];
 static int undos[TOOLS_MAX][PHASES_MAX];
 static const char *inputs[TOOLS_MAX][PHASES_MAX];
 
-#define FORM                                                                              \
-	"{\"method\":\"elicitation/create\",\"params\":{\"message\":\"Sure?\","           \
+#define FORM                                                                    \
+	"{\"method\":\"elicitation/create\",\"params\":{\"message\":\"Sure?\"," \
 	"\"requestedSchema\":{\"type\":\"object\",\"properties\":{}}}}"
-#define RETRIES "\"attempts\":4,\"backoff_first_ms\":100,\"backoff_max_ms\":1000,\"timeout_ms\":8000"
-#define SEND    "\"request\":{\"method\":\"POST\",\"url\":\"http://down/do/%d/{/task/effect_id}\"}"
+#define RETRIES \
+	"\"attempts\":4,\"backoff_first_ms\":100,\"backoff_max_ms\":1000,\"timeout_ms\":8000"
+#define SEND "\"request\":{\"method\":\"POST\",\"url\":\"http://down/do/%d/{/task/effect_id}\"}"
 
 static void add_phase(struct buf *out, char letter, const char *name, int place)
 {
@@ -72,13 +73,13 @@ static void add_phase(struct buf *out, char letter, const char *name, int place)
 	case 'K':
 	case 'U':
 	case 'a':
-		buf_add_format(out,
-			       "\"kind\":\"program\",\"command\":[\"./%s\"],\"effect\":\"%s\"%s," RETRIES,
-			       letter == 'a' ? "asks" : "tool",
-			       letter == 'K'   ? "keyed"
-			       : letter == 'U' ? "unsafe"
-					       : "pure",
-			       letter == 'K' ? ",\"key_ttl_ms\":60000" : "");
+		buf_add_format(
+		    out, "\"kind\":\"program\",\"command\":[\"./%s\"],\"effect\":\"%s\"%s," RETRIES,
+		    letter == 'a' ? "asks" : "tool",
+		    letter == 'K'   ? "keyed"
+		    : letter == 'U' ? "unsafe"
+				    : "pure",
+		    letter == 'K' ? ",\"key_ttl_ms\":60000" : "");
 		break;
 	case 'w':
 		buf_add_text(out, "\"kind\":\"wait\",\"ms\":700");
@@ -90,10 +91,11 @@ static void add_phase(struct buf *out, char letter, const char *name, int place)
 			       place);
 		break;
 	case 'g':
-		buf_add_format(out,
-			       "\"kind\":\"http\",\"effect\":\"pure\"," RETRIES ",\"request\":"
-			       "{\"method\":\"GET\",\"url\":\"http://down/do/%d/{/task/effect_id}\"}",
-			       place);
+		buf_add_format(
+		    out,
+		    "\"kind\":\"http\",\"effect\":\"pure\"," RETRIES ",\"request\":"
+		    "{\"method\":\"GET\",\"url\":\"http://down/do/%d/{/task/effect_id}\"}",
+		    place);
 		break;
 	case 'l':
 		buf_add_format(
@@ -195,23 +197,22 @@ void tools_add(struct model *model)
 		const struct tool *tool = tools[i];
 		struct model_tool *added = &model_tools[i];
 		*added = (struct model_tool){ .tool = tool->id,
-					    .name = tool->name,
-					    .result_ttl_ms = tool->result_ttl_ms,
-					    .tombstone_ttl_ms = tool->tombstone_ttl_ms,
-					    .deadline_ms = tool->deadline_ms,
-					    .park_ttl_ms = tool->park_ttl_ms,
-					    .phases = model_phases[i],
-					    .phases_count = (int)tool->phases_count,
-					    .undos = undos[i],
-					    .inputs = inputs[i] };
+					      .name = tool->name,
+					      .result_ttl_ms = tool->result_ttl_ms,
+					      .tombstone_ttl_ms = tool->tombstone_ttl_ms,
+					      .deadline_ms = tool->deadline_ms,
+					      .park_ttl_ms = tool->park_ttl_ms,
+					      .phases = model_phases[i],
+					      .phases_count = (int)tool->phases_count,
+					      .undos = undos[i],
+					      .inputs = inputs[i] };
 		for (size_t p = 0; p < tool->phases_count; p++) {
 			static const char *const sure[] = { "sure0", "sure1", "sure2", "sure3",
 							    "sure4", "sure5", "sure6", "sure7" };
 			const struct phase_spec *phase = &tool->phases[p];
-			model_phases[i][p] = (struct model_phase){
-				phase->name, effect_class_name(phase->effect),
-				phase->type == PHASE_WAIT
-			};
+			model_phases[i][p] =
+			    (struct model_phase){ phase->name, effect_class_name(phase->effect),
+						  phase->type == PHASE_WAIT };
 			if (phase->undo)
 				undos[i][added->undos_count++] = (int)p;
 			if (phase->input.len)

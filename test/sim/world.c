@@ -1,5 +1,5 @@
-/* world.c - one world from its seed: who is in it, how often things go wrong, what maintenance does,
- * and when it is calm again. Then everything that was accepted has to end. */
+/* world.c - one world from its seed: who is in it, how often things go wrong, what maintenance
+ * does, and when it is calm again. Then everything that was accepted has to end. */
 #include <stdlib.h>
 
 #include "runtime/base.h"
@@ -8,7 +8,7 @@
 #include "test/sim/sim.h"
 
 constexpr int64_t MAINTAIN_US = 500 * MS;
-constexpr int64_t FAULT_US_MAX = 3'000 * MS; /* between two */
+constexpr int64_t FAULT_US_MAX = 3'000 * MS;  /* between two */
 constexpr int64_t CALM_US_MAX = 400'000 * MS; /* after the last fault all is over by then */
 constexpr int64_t TASK_US = 60 * MS;          /* of virtual time a task */
 constexpr int LOOKS_MAX = 64;                 /* incarnations that the reaper looks at */
@@ -20,7 +20,8 @@ bool in_trouble(int in_10000)
 	return !world.calm && dice_hits(in_10000 * world.trouble / 10'000);
 }
 
-/* --- maintenance ---------------------------------------------------------------------------------- */
+/* --- maintenance
+ * ---------------------------------------------------------------------------------- */
 
 /* What the reaper saw of an incarnation: dead when the counter stood still for a lease. */
 struct look {
@@ -72,7 +73,8 @@ static void on_maintenance(struct event *event)
 	event_set(event, now_us + dice_between(MAINTAIN_US / 2, 2 * MAINTAIN_US));
 }
 
-/* --- faults ----------------------------------------------------------------------------------------- */
+/* --- faults
+ * ----------------------------------------------------------------------------------------- */
 
 static struct event faults, calms;
 
@@ -106,7 +108,8 @@ static void on_calm(struct event *)
 	happened("calm", -1, 0, 0);
 }
 
-/* --- the whole ----------------------------------------------------------------------------------------- */
+/* --- the whole
+ * ----------------------------------------------------------------------------------------- */
 
 static uint64_t draw(void *, const struct task_id *)
 {
