@@ -11,9 +11,11 @@
 #include "test/sim/sim.h"
 
 constexpr int64_t CONNECT_US_MAX = 20 * MS, WAY_US_MAX = 300 * MS, WORK_US_MAX = 200 * MS;
-constexpr int64_t SHOWS_US_MAX = 2'000 * MS;  /* less than the tools' visible_within_ms */
-constexpr int64_t ZOMBIE_US_MAX = 2'000 * MS; /* keyed: between the last check and leaving */
-constexpr int64_t SLOW_US_MAX = 12'000 * MS;  /* past the time-out of the tools */
+constexpr int64_t SHOWS_US_MAX = 2'000 * MS; /* less than the tools' visible_within_ms */
+/* Keyed: between the last check and leaving, within the margin that the worker keeps of the window.
+ */
+constexpr int64_t ZOMBIE_PERCENT_MAX = 4;
+constexpr int64_t SLOW_US_MAX = 12'000 * MS; /* past the time-out of the tools */
 constexpr int DOOM_IN_10000 = 25;
 
 enum what { WHAT_DO, WHAT_FIND, WHAT_SEE };
@@ -275,7 +277,7 @@ static void on_connected(struct event *event)
 		ledger(wire->effect, wire->place)->flying++;
 		/* Stopped between the check and the sending: V4 leaves that to the key. */
 		if (wire->class == EFFECT_KEYED && in_trouble(50))
-			way_us = dice_between(0, ZOMBIE_US_MAX);
+			way_us = dice_between(0, wire->window_us * ZOMBIE_PERCENT_MAX / 100);
 	}
 	wire->arrives.fire = on_arrives;
 	event_set(&wire->arrives, now_us + way_us);

@@ -156,7 +156,7 @@ void programs_died(struct process *process);
 /* --- tools_sim.c -------------------------------------------------------------------------------
  */
 
-constexpr int TOOLS_MAX = 24;
+constexpr int TOOLS_MAX = 32;
 extern struct tool *tools[TOOLS_MAX];
 extern int tools_count;
 void tools_make(void);

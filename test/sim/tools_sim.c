@@ -1,8 +1,8 @@
 /* tools_sim.c - the tools of a world, each from a word, a letter a phase:
- *   s sql · p K U program (pure, keyed, unsafe) · a program (pure) that asks · w wait · i wait for
- *   input · g k l u http (pure, keyed, lookup, unsafe) · v c http keyed that is verified (unknown,
- * or goes on, where it does not show) and behind a letter ~ and the letter of its undo step. To
- * widen the harness add a line to `words`.
+ *   q as k, with a short window of its key · s sql · p K U program (pure, keyed, unsafe) · a
+ * program (pure) that asks · w wait · i wait for input · g k l u http (pure, keyed, lookup, unsafe)
+ * · v c http keyed that is verified (unknown, or goes on, where it does not show) and behind a
+ * letter ~ and the letter of its undo step. To widen the harness add a line to `words`.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +27,7 @@ static const struct {
 	{ "K", 6, "" },
 	{ "U", 6, "" },
 	{ "g", 2, "" },
+	{ "q", 5, "" },
 	{ "k", 4, ",\"on_disconnect\":\"continue\"" },
 	{ "l", 3, ",\"deadline_ms\":9000" },
 	{ "k", 3, ",\"deadline_ms\":6000" },
@@ -109,6 +110,14 @@ static void add_phase(struct buf *out, char letter, const char *name, int place)
 	case 'u':
 		buf_add_format(out, "\"kind\":\"http\",\"effect\":\"unsafe\"," RETRIES "," SEND,
 			       place);
+		break;
+	case 'q':
+		buf_add_format(
+		    out,
+		    "\"kind\":\"http\",\"effect\":\"keyed\",\"key_header\":"
+		    "\"Idempotency-Key\",\"key_ttl_ms\":10000,\"attempts\":30,"
+		    "\"backoff_first_ms\":300,\"backoff_max_ms\":2000,\"timeout_ms\":3000," SEND,
+		    place);
 		break;
 	default: /* k, v, c */
 		buf_add_format(out,
