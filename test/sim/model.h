@@ -4,13 +4,16 @@
  *
  * Time is `now_ms`, which the caller sets. Nothing is random but what the caller hands in. Slices
  * given are copied; an empty one is NULL where store.h says "or empty". What is given back lives
- * until the next call that changes the model, a claim until the next claim. */
+ * until the next call that changes the model; a claim, whole, until the next claim. */
 #pragma once
 
 #include "runtime/store.h"
 
 /* --- What is stored: to be read, never written by others ----------------------------------------
  */
+
+struct arena;
+struct heap;
 
 /* A place in an ordered heap. */
 struct model_spot {
@@ -100,6 +103,7 @@ struct model_task {
 
 	/* the model's own */
 	struct model_task *bucket_next;
+	struct heap *heap;               /* that `due` is in */
 	struct model_spot due, deadline; /* due: by state; once over, of the sweep */
 	struct model_task *running_next, *running_prev, *attached_next, *attached_prev;
 };
@@ -227,6 +231,9 @@ int64_t model_beats(const struct model *model, const struct uuid *incarnation);
 const struct claimed_task *model_claim(struct model *model, const struct uuid *incarnation,
 				       const int32_t *queues, size_t queues_count, int most,
 				       const struct uuid *call, size_t *count);
+/* The memory of what the last claim gave, for arena_free: it lives on until then. nullptr: it gave
+ * nothing. */
+struct arena *model_claim_take(struct model *model);
 /* `adopted` (data nullptr: NULL) is the state of whatever stands at the place and is not ours. */
 enum fence model_step(struct model *model, const struct step_write *step, enum wish *wish,
 		      struct slice *adopted);
