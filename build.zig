@@ -70,6 +70,14 @@ const worker_tests = [_][]const u8{
     "test_text.c",       "test_unpack.c", "test_wait.c",
 };
 
+/// The store in memory, and what holds it against Postgres.
+const model_files = [_][]const u8{
+    "model.c", "model_accept.c", "model_input.c", "model_maintain.c", "model_operate.c", "model_work.c",
+};
+const differential_files = [_][]const u8{
+    "differential.c", "differential_api.c", "differential_keep.c", "differential_rows.c", "differential_work.c",
+};
+
 const runtime_systems = [_][]const u8{ "libpq", "ev", "msgpack", "libcrypto", "libpcre2-8" };
 const worker_systems = [_][]const u8{"libcurl"};
 
@@ -134,6 +142,11 @@ pub fn build(b: *std.Build) void {
     _ = p.suite(tests, "api", "api", &api_tests, &.{ api, runtime });
     _ = p.suite(tests, "worker", "worker", &worker_tests, &.{ worker, runtime, sdk });
 
+    // zig build differential: the store in memory against Postgres, as zig-out/test/differential.
+    const differential = p.program("differential", "test/sim", &(model_files ++ differential_files), &.{runtime});
+    const differential_install = b.addInstallArtifact(differential, .{ .dest_dir = .{ .override = .{ .custom = "test" } } });
+    b.step("differential", "Build test/sim's differential run").dependOn(&differential_install.step);
+
     // zig build cdb: compile_commands.json for clangd and clang-tidy.
     const cdb = b.addUpdateSourceFiles();
     cdb.addBytesToSource(p.compileCommands(&.{
@@ -141,6 +154,7 @@ pub fn build(b: *std.Build) void {
         .{ "api", &api_files },            .{ "worker", &worker_files },
         .{ "test/runtime", &runtime_tests }, .{ "test/runtime", &program_tests },
         .{ "test/api", &api_tests },       .{ "test/worker", &worker_tests },
+        .{ "test/sim", &model_files },     .{ "test/sim", &differential_files },
     }), "compile_commands.json");
     b.step("cdb", "Write compile_commands.json").dependOn(&cdb.step);
 }
