@@ -18,13 +18,13 @@ constexpr int VACUUM_EVERY = 50;
 /* --- tools --------------------------------------------------------------------------------------
  */
 
-static const struct model_phase alpha_phases[] = { { "look", "pure", false },
-						   { "pay", "keyed", false } };
+static const struct model_phase alpha_phases[] = { { "pay", "keyed", false },
+						   { "look", "pure", false } };
 static const struct model_phase beta_phases[] = { { "draw", "pure", false },
 						  { "book", "keyed", false },
 						  { "approve", "local", true },
 						  { "ship", "unsafe", false } };
-static const int beta_undos[] = { 1, 3 };
+static const int beta_undos[] = { 0, 1, 3 };
 static const char *const beta_inputs[] = { "k1", "k2" };
 
 const struct model_tool differential_tools[TOOLS] = {
@@ -90,12 +90,12 @@ static struct cell *cell_of(const char *name)
 
 void hit(const char *function, const char *format, ...)
 {
-	char what[48], name[64];
+	char what[41], name[64];
 	va_list args;
 	va_start(args, format);
 	vsnprintf(what, sizeof what, format, args);
 	va_end(args);
-	snprintf(name, sizeof name, "%.15s: %.47s", function, what);
+	snprintf(name, sizeof name, "%.20s: %.40s", function, what);
 	cell_of(name)->hits++;
 }
 
@@ -182,16 +182,18 @@ bool chance_hold(struct run *run, struct hold *hold)
 	return true;
 }
 
-bool chance_state(struct run *run, enum task_state state, struct task_id *id)
+bool chance_where(struct run *run, bool (*fits)(const struct model_task *task), struct task_id *id)
 {
 	size_t such[TASKS_MAX], count = 0;
 	for (size_t i = 0; i < run->tasks_count; i++) {
 		const struct model_task *task = model_look(run->model, &run->tasks[i]);
-		if (task && task->state == state)
+		if (task && fits(task))
 			such[count++] = i;
 	}
-	if (!count || chance_of(run, 10))
+	if (chance_of(run, 10))
 		return chance_task(run, id);
+	if (!count)
+		return false;
 	*id = run->tasks[such[chance(run, count)]];
 	return true;
 }
@@ -536,51 +538,104 @@ static int on_equals(void *ctx, const struct model_task *a, const struct model_t
 	return rank_of(ctx, a) - rank_of(ctx, b);
 }
 
+static void next_of(const struct run *run, const struct heap *heap, size_t spot, int64_t *next)
+{
+	for (size_t i = 0; i < heap->count; i++) {
+		const struct model_spot *at =
+		    (const struct model_spot *)((const unsigned char *)heap->items[i] + spot);
+		if (at->key >= run->now_ms && at->key < *next)
+			*next = at->key;
+	}
+}
+
+/* The next moment at which the time itself changes what a call does. */
+static int64_t next_edge(struct run *run)
+{
+	const struct model *model = run->model;
+	int64_t next = INT64_MAX;
+	for (size_t i = 0; i < countof(model->later); i++)
+		next_of(run, &model->later[i], offsetof(struct model_task, due), &next);
+	next_of(run, &model->ended, offsetof(struct model_task, due), &next);
+	if (chance_of(run, 10))
+		next_of(run, &model->deadlines, offsetof(struct model_task, deadline), &next);
+	return next == INT64_MAX ? run->now_ms : next;
+}
+
 static void clock_move(struct run *run)
 {
 	size_t kind = chance(run, 100);
-	if (kind < 45)
+	if (kind < 60)
 		run->now_ms += (int64_t)chance(run, 3);
-	else if (kind < 65)
+	else if (kind < 78)
 		run->now_ms += (int64_t)chance(run, 1000);
-	else if (kind < 80)
+	else if (kind < 84)
 		run->now_ms += (int64_t)chance(run, 12'000);
-	else if (kind < 96) {
-		int64_t due = model_next_due(run->model);
-		if (due != INT64_MAX && due + 1 >= run->now_ms)
-			run->now_ms = due + (int64_t)chance(run, 2);
-	} else
+	else if (kind < 98)
+		run->now_ms = next_edge(run) + (int64_t)chance(run, 2);
+	else
 		run->now_ms += (int64_t)chance(run, 150'000);
 	model_set_now(run->model, run->now_ms);
 }
 
-struct table {
+constexpr size_t FAVOURITES = 4;
+constexpr size_t FAVOURITE_WEIGHT = 40;
+
+static const struct table {
 	const struct operation *operations;
-	size_t count;
+	const size_t *count;
+} tables[] = { { api_operations, &api_operations_count },
+	       { work_operations, &work_operations_count },
+	       { keep_operations, &keep_operations_count },
+	       { operator_operations, &operator_operations_count } };
+
+struct favours {
+	size_t tables[countof(tables)];
+	const struct operation *operations[FAVOURITES];
 };
 
 /* Each schedule has its own favourites, so that some go deep where an even mix would not. */
-static const struct operation *operation_draw(struct run *run, const int *favours)
+static size_t weight_of(const struct operation *operation, const struct favours *favours,
+			size_t table)
 {
-	const struct table tables[] = { { api_operations, api_operations_count },
-					{ work_operations, work_operations_count },
-					{ keep_operations, keep_operations_count },
-					{ operator_operations, operator_operations_count } };
-	size_t whole = 0;
+	size_t weight = (size_t)operation->weight * favours->tables[table];
+	for (size_t i = 0; i < FAVOURITES; i++)
+		weight += favours->operations[i] == operation ? FAVOURITE_WEIGHT : 0;
+	return weight;
+}
+
+static const struct operation *operation_at(const struct favours *favours, size_t at, size_t *whole)
+{
+	*whole = 0;
 	for (size_t t = 0; t < countof(tables); t++) {
-		for (size_t i = 0; i < tables[t].count; i++)
-			whole += (size_t)(tables[t].operations[i].weight * favours[t]);
-	}
-	size_t at = chance(run, whole);
-	for (size_t t = 0; t < countof(tables); t++) {
-		for (size_t i = 0; i < tables[t].count; i++) {
-			size_t weight = (size_t)(tables[t].operations[i].weight * favours[t]);
-			if (at < weight)
-				return &tables[t].operations[i];
-			at -= weight;
+		for (size_t i = 0; i < *tables[t].count; i++) {
+			const struct operation *operation = &tables[t].operations[i];
+			*whole += favours ? weight_of(operation, favours, t) : 1;
+			if (at < *whole)
+				return operation;
 		}
 	}
 	return nullptr;
+}
+
+static void favours_draw(struct run *run, struct favours *favours)
+{
+	/* Of API, work, maintenance, operators. */
+	const size_t least[] = { 2, 3, 0, 0 }, more[] = { 3, 5, 3, 3 };
+	for (size_t t = 0; t < countof(tables); t++)
+		favours->tables[t] = least[t] + chance(run, more[t]);
+	size_t whole;
+	operation_at(nullptr, SIZE_MAX, &whole);
+	for (size_t i = 0; i < FAVOURITES; i++) {
+		size_t unused;
+		favours->operations[i] = operation_at(nullptr, chance(run, whole), &unused);
+	}
+}
+
+static const struct operation *operation_draw(struct run *run, const struct favours *favours)
+{
+	size_t whole, unused;
+	operation_at(favours, SIZE_MAX, &whole);
+	return operation_at(favours, chance(run, whole), &unused);
 }
 
 static void schedule_begin(struct run *run, uint64_t seed)
@@ -616,6 +671,22 @@ static void schedule_clear(struct run *run)
 	run->model = model_free(run->model);
 }
 
+/* Most have their processes there, and something to do. Returns how many calls. */
+static size_t first_calls(struct run *run)
+{
+	if (chance_of(run, 10))
+		return 0;
+	size_t count = 0;
+	for (size_t i = 0; i < INCARNATIONS; i++) {
+		if (chance_of(run, 20))
+			continue;
+		first_beat(run, &run->incarnations[i]);
+		count++;
+	}
+	api_operations[0].run(run); /* accept */
+	return count + 1;
+}
+
 /* False: it failed. */
 static bool schedule_run(struct run *run, uint64_t seed, int64_t week_ms, size_t *calls)
 {
@@ -624,12 +695,13 @@ static bool schedule_run(struct run *run, uint64_t seed, int64_t week_ms, size_t
 	run->now_ms = week_ms + (chance_of(run, 25) ? WEEK_MS - (int64_t)chance(run, 30'000)
 						    : (int64_t)chance(run, 24 * HOUR_MS));
 	model_set_now(run->model, run->now_ms);
-	int favours[4];
-	for (size_t i = 0; i < countof(favours); i++)
-		favours[i] = 1 + (int)chance(run, 4);
-	size_t count = CALLS_LEAST + chance(run, CALLS_MORE);
-	for (size_t i = 0; i < count && !run->failed; i++) {
-		operation_draw(run, favours)->run(run);
+	struct favours favours;
+	favours_draw(run, &favours);
+	size_t count = CALLS_LEAST + chance(run, CALLS_MORE), least = first_calls(run);
+	for (size_t i = least; i < count && !run->failed; i++) {
+		size_t before = run->trace.len;
+		while (run->trace.len == before) /* some find nothing to act on */
+			operation_draw(run, &favours)->run(run);
 		clock_move(run);
 		if (run->each && !run->failed)
 			compare_rows(run);
@@ -685,7 +757,7 @@ static int64_t store_prepare(struct run *run)
 		sql_begin(run, "");
 		sql_add(run, "SELECT holdfast.principal_owner('static', '%s', '%s')",
 			differential_subjects[i], differential_tenants[i]);
-			result = PQexec(run->conn, run->sql.data);
+		result = PQexec(run->conn, run->sql.data);
 		hf_assert(strtoll(PQgetvalue(result, 0, 0), nullptr, 10) == (int64_t)i + 1);
 		PQclear(result);
 	}

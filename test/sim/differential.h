@@ -68,8 +68,16 @@ struct uuid chance_uuid(struct run *run);
 /* Something to act on; false: there is none. Mostly what is there, now and then what was. */
 bool chance_task(struct run *run, struct task_id *id);
 bool chance_hold(struct run *run, struct hold *hold);
-/* One in that state, while there is one; else any. */
-bool chance_state(struct run *run, enum task_state state, struct task_id *id);
+/* One of those that fit, but for now and then any; false: there is none. */
+bool chance_where(struct run *run, bool (*fits)(const struct model_task *task), struct task_id *id);
+static inline bool is_waiting(const struct model_task *task)
+{
+	return task->open && task->state == TASK_WAITING;
+}
+static inline bool has_artifact(const struct model_task *task)
+{
+	return task->artifacts_count > 0;
+}
 /* Up to `most` holds of different tasks; with one_week all of the same. Returns how many. */
 size_t chance_holds(struct run *run, struct hold *holds, size_t most, bool one_week);
 /* The same of tasks. */
@@ -138,5 +146,6 @@ extern const struct operation api_operations[], work_operations[], keep_operatio
 extern const size_t api_operations_count, work_operations_count, keep_operations_count,
     operator_operations_count;
 
+void first_beat(struct run *run, const struct uuid *incarnation);
 /* All rows of the store against the model's. */
 void compare_rows(struct run *run);

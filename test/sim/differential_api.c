@@ -192,7 +192,7 @@ static void do_poll(struct run *run)
 static void do_poll_asking(struct run *run)
 {
 	struct task_id id;
-	if (!chance_state(run, TASK_WAITING, &id))
+	if (!chance_where(run, is_waiting, &id))
 		return;
 	int64_t owner = chance_owner(run, &id);
 	sql_begin(run, "SELECT task, tool, state, attempt, created_ms, updated_ms, ended_ms,"
@@ -227,7 +227,7 @@ static void do_find(struct run *run)
 static void do_artifact_of(struct run *run)
 {
 	struct task_id id;
-	if (!chance_task(run, &id))
+	if (!chance_where(run, has_artifact, &id))
 		return;
 	int64_t owner = chance_owner(run, &id);
 	size_t most = chance_of(run, 70) ? 100 : 1;
@@ -249,9 +249,9 @@ static void do_artifact_of(struct run *run)
 	settle_call(run);
 }
 
-static void do_intent_window(struct run *run)
+static void window_once(struct run *run, unsigned char of)
 {
-	unsigned char digest[16] = { (unsigned char)chance(run, 3) };
+	unsigned char digest[16] = { of };
 	char fresh[24];
 	snprintf(fresh, sizeof fresh, "auto-%lu", (unsigned long)++run->calls);
 	int64_t window_ms = 1 + (int64_t)chance(run, 3000);
@@ -265,6 +265,14 @@ static void do_intent_window(struct run *run)
 	want_row(run, &row);
 	hit("intent_window", slice_is(chosen, fresh) ? "fresh" : "joined");
 	settle_call(run);
+}
+
+static void do_intent_window(struct run *run)
+{
+	unsigned char of = (unsigned char)chance(run, 3);
+	window_once(run, of);
+	if (chance_of(run, 60))
+		window_once(run, of);
 }
 
 /* --- joining and leaving ------------------------------------------------------------------------
@@ -345,11 +353,18 @@ struct detach_item {
 	bool park;
 };
 
+static bool has_attached(const struct model_task *task)
+{
+	return task->open && task->has_attached;
+}
+
 static void do_detach(struct run *run)
 {
 	struct task_id ids[2];
 	struct detach_item items[2];
 	size_t count = chance_tasks(run, ids, countof(ids), false);
+	if (count == 1 && !chance_where(run, has_attached, &ids[0]))
+		return;
 	if (!count)
 		return;
 	for (size_t i = 0; i < count; i++) {
@@ -398,7 +413,7 @@ static void do_answer(struct run *run)
 					     "{\"k1\":null,\"k2\":\"x\",\"k3\":3}", "{}",
 					     "{\"k3\": [ 1,2 ] }" };
 	struct task_id id;
-	if (!(chance_of(run, 60) ? chance_state(run, TASK_WAITING, &id) : chance_task(run, &id)))
+	if (!(chance_of(run, 60) ? chance_where(run, is_waiting, &id) : chance_task(run, &id)))
 		return;
 	int64_t owner = chance_owner(run, &id);
 	struct slice answers = slice_of(texts[chance(run, countof(texts))]);

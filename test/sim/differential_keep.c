@@ -9,6 +9,22 @@ constexpr int64_t DAY_MS = 24LL * 60 * 60 * 1000;
 /* --- maintenance --------------------------------------------------------------------------------
  */
 
+static void counted(struct run *run, const char *name, int (*call)(struct model *, int))
+{
+	sql_begin(run, "SELECT holdfast.");
+	sql_add(run, "%s(%d)", name, MOST);
+	sql_run(run, nullptr);
+	int n = call(run->model, MOST);
+	want_int(run, n);
+	hit(name, n ? "some" : "none");
+	settle_call(run);
+}
+
+static void do_reclaim(struct run *run)
+{
+	counted(run, "reclaim", model_reclaim);
+}
+
 static void do_declare_dead(struct run *run)
 {
 	const struct uuid *incarnation = &run->incarnations[chance(run, INCARNATIONS)];
@@ -25,22 +41,8 @@ static void do_declare_dead(struct run *run)
 	want_row(run, &row);
 	hit("declare_dead", dead ? "dead" : "has beaten, or gone");
 	settle_call(run);
-}
-
-static void counted(struct run *run, const char *name, int (*call)(struct model *, int))
-{
-	sql_begin(run, "SELECT holdfast.");
-	sql_add(run, "%s(%d)", name, MOST);
-	sql_run(run, nullptr);
-	int n = call(run->model, MOST);
-	want_int(run, n);
-	hit(name, n ? "some" : "none");
-	settle_call(run);
-}
-
-static void do_reclaim(struct run *run)
-{
-	counted(run, "reclaim", model_reclaim);
+	if (chance_of(run, 50))
+		do_reclaim(run);
 }
 
 static void do_expire_deadlines(struct run *run)
@@ -90,9 +92,11 @@ static void lose_a_wake(struct run *run, const struct task_id *id)
 static void do_wake_answered(struct run *run)
 {
 	struct task_id id;
-	const struct model_task *task =
-	    chance_state(run, TASK_WAITING, &id) ? model_look(run->model, &id) : nullptr;
-	if (task && task->state == TASK_WAITING && chance_of(run, 50))
+	bool found = chance_where(run, is_waiting, &id);
+	if (!found && !chance_of(run, 20))
+		return;
+	const struct model_task *task = found ? model_look(run->model, &id) : nullptr;
+	if (task && is_waiting(task) && chance_of(run, 50))
 		lose_a_wake(run, &id);
 	sql_begin(run, "SELECT woken FROM holdfast.wake_answered(NULL, NULL, ");
 	sql_add(run, "%d)", MOST);
@@ -118,8 +122,26 @@ static void do_sweep(struct run *run)
 	settle_call(run);
 }
 
+/* Often just behind the end of one. */
+static void tombstone_reach(struct run *run)
+{
+	int64_t next = INT64_MAX;
+	for (size_t i = 0; i <= run->model->effects.mask; i++) {
+		for (const struct model_effect *at = run->model->effects.heads[i]; at;
+		     at = at->bucket_next) {
+			if (at->tombstone_ms >= run->now_ms && at->tombstone_ms < next)
+				next = at->tombstone_ms;
+		}
+	}
+	if (next != INT64_MAX && chance_of(run, 60)) {
+		run->now_ms = next + (int64_t)chance(run, 3);
+		model_set_now(run->model, run->now_ms);
+	}
+}
+
 static void do_sweep_tombstones(struct run *run)
 {
+	tombstone_reach(run);
 	size_t before = run->model->effects.count;
 	sql_begin(run, "SELECT sum(holdfast.sweep_tombstones(p, 0, 1000000))"
 		       " FROM generate_series(0, 15) p");
@@ -139,7 +161,7 @@ static void do_sweep_windows(struct run *run)
 	counted(run, "sweep_windows", model_sweep_windows);
 }
 
-static void do_lease_take(struct run *run)
+static void lease_once(struct run *run)
 {
 	const struct uuid *incarnation = &run->incarnations[chance(run, WORKERS)];
 	int64_t ttl_ms = chance_of(run, 80) ? 2000 : 10;
@@ -153,6 +175,12 @@ static void do_lease_take(struct run *run)
 	want_row(run, &row);
 	hit("lease_take", mine ? "mine" : "another's");
 	settle_call(run);
+}
+
+static void do_lease_take(struct run *run)
+{
+	lease_once(run);
+	lease_once(run);
 }
 
 const struct operation keep_operations[] = {
@@ -174,11 +202,27 @@ const size_t keep_operations_count = countof(keep_operations);
 
 static const struct model_act act = { .by = { "ann", 3 }, .why = { "so it is", 8 } };
 
+static bool is_unknown(const struct model_task *task)
+{
+	return task->open && task->state == TASK_UNKNOWN;
+}
+
+static bool is_paused_now(const struct model_task *task)
+{
+	return task->open && (task->state == TASK_PAUSED || (task->park && task->pause));
+}
+
+static bool can_retry(const struct model_task *task)
+{
+	return task->state == TASK_FAILED || task->state == TASK_SCHEDULED ||
+	       task->state == TASK_UNVERIFIED || task->state == TASK_PAUSED;
+}
+
 static void do_settle(struct run *run)
 {
 	static const char *const verdicts[] = { "done", "absent", "fail" };
 	struct task_id id;
-	if (!chance_state(run, TASK_UNKNOWN, &id))
+	if (!chance_where(run, is_unknown, &id))
 		return;
 	struct model_verdict verdict = {
 		.verdict = verdicts[chance(run, countof(verdicts))],
@@ -227,7 +271,7 @@ static void do_pause_task(struct run *run)
 static void do_resume_task(struct run *run)
 {
 	struct task_id id;
-	if (chance_state(run, TASK_PAUSED, &id))
+	if (chance_where(run, is_paused_now, &id))
 		act_on(run, "resume_task", &id, model_resume_task);
 }
 
@@ -240,11 +284,8 @@ static void do_cancel_task(struct run *run)
 
 static void do_retry(struct run *run)
 {
-	static const enum task_state states[] = { TASK_FAILED, TASK_FAILED, TASK_SCHEDULED,
-						  TASK_PAUSED, TASK_UNVERIFIED };
 	struct task_id id, successor = {};
-	if (run->tasks_count + 1 > TASKS_MAX ||
-	    !chance_state(run, states[chance(run, countof(states))], &id))
+	if (run->tasks_count + 1 > TASKS_MAX || !chance_where(run, can_retry, &id))
 		return;
 	struct model_retry retry = { .from_phase = chance_of(run, 50) ? -1 : (int)chance(run, 3),
 				     .new_key = chance_of(run, 30) };
@@ -278,33 +319,6 @@ static void do_retry(struct run *run)
 	settle_call(run);
 }
 
-static void pause_or_resume(struct run *run, const char *name,
-			    const char *(*call)(struct model *, const char *, const char *))
-{
-	static const char *const names[][2] = {
-		{ "tool", "alpha" }, { "tool", "beta" }, { "tool", "gamma" },
-		{ "tenant", "A" },   { "tenant", "B" },
-	};
-	size_t which = chance(run, countof(names));
-	sql_begin(run, "SELECT holdfast.");
-	sql_add(run, "%s('%s', '%s', 'ann', 'so it is')", name, names[which][0], names[which][1]);
-	sql_run(run, nullptr);
-	const char *said = call(run->model, names[which][0], names[which][1]);
-	want_word(run, said);
-	hit(name, "%s %s", names[which][0], said);
-	settle_call(run);
-}
-
-static void do_pause_all(struct run *run)
-{
-	pause_or_resume(run, "pause_all", model_pause_all);
-}
-
-static void do_resume_all(struct run *run)
-{
-	pause_or_resume(run, "resume_all", model_resume_all);
-}
-
 static void do_pause_pages(struct run *run)
 {
 	sql_begin(run, "SELECT holdfast.pause_pages(0, 1000000)");
@@ -327,14 +341,56 @@ static void do_resume_tenant(struct run *run)
 	settle_call(run);
 }
 
+static void pause_or_resume(struct run *run, bool pause, const char *kind, const char *name)
+{
+	const char *function = pause ? "pause_all" : "resume_all";
+	sql_begin(run, "SELECT holdfast.");
+	sql_add(run, "%s('%s', '%s', 'ann', 'so it is')", function, kind, name);
+	sql_run(run, nullptr);
+	const char *said = pause ? model_pause_all(run->model, kind, name)
+				 : model_resume_all(run->model, kind, name);
+	want_word(run, said);
+	hit(function, "%s %s", kind, said);
+	settle_call(run);
+}
+
+static const char *const pausable[][2] = {
+	{ "tool", "alpha" }, { "tool", "beta" }, { "tool", "gamma" },
+	{ "tenant", "A" },   { "tenant", "B" },
+};
+
+static void do_pause_all(struct run *run)
+{
+	const char *const *what = pausable[chance(run, countof(pausable))];
+	pause_or_resume(run, true, what[0], what[1]);
+	if (chance_of(run, 40))
+		do_pause_pages(run);
+}
+
+static void do_resume_all(struct run *run)
+{
+	const char *const *what = pausable[chance(run, countof(pausable))];
+	char name[8];
+	if (run->model->pauses_count && !chance_of(run, 20)) {
+		size_t at = chance(run, run->model->pauses_count);
+		bool tenant = run->model->pauses[at].tenant;
+		snprintf(name, sizeof name, "%s", run->model->pauses[at].name.data);
+		pause_or_resume(run, false, tenant ? "tenant" : "tool", name);
+		if (tenant && chance_of(run, 60))
+			do_resume_tenant(run);
+	} else if (chance_of(run, 20)) {
+		pause_or_resume(run, false, what[0], what[1]);
+	}
+}
+
 const struct operation operator_operations[] = {
-	{ "settle", 5, do_settle },
-	{ "pause_task", 3, do_pause_task },
+	{ "settle", 6, do_settle },
+	{ "pause_task", 2, do_pause_task },
 	{ "resume_task", 3, do_resume_task },
 	{ "cancel_task", 1, do_cancel_task },
-	{ "retry", 6, do_retry },
-	{ "pause_all", 2, do_pause_all },
-	{ "resume_all", 3, do_resume_all },
+	{ "retry", 8, do_retry },
+	{ "pause_all", 1, do_pause_all },
+	{ "resume_all", 4, do_resume_all },
 	{ "pause_pages", 1, do_pause_pages },
 	{ "resume_tenant", 2, do_resume_tenant },
 };

@@ -36,6 +36,33 @@ static void want_wishes(struct run *run, const struct uuid *incarnation, bool al
 	}
 }
 
+static void beat(struct run *run, const struct uuid *incarnation, bool fresh,
+		 const struct beat_task *tasks, size_t count)
+{
+	bool worker = incarnation < &run->incarnations[WORKERS];
+	sql_begin(run, "SELECT * FROM holdfast.beat_async(");
+	sql_uuid(run, incarnation);
+	sql_add(run, ", %s, '%s', 4, 0, ", fresh ? "true" : "false", worker ? "worker" : "api");
+	SQL_ARRAY(run, "bytea", count, sql_id(run, &tasks[i].id));
+	sql_add(run, ", ");
+	SQL_ARRAY(run, "uuid", count, sql_uuid(run, &tasks[i].token));
+	sql_add(run, ", ");
+	SQL_ARRAY(run, "real", count,
+		  tasks[i].progress < 0 ? sql_add(run, "NULL")
+					: sql_add(run, "%g", tasks[i].progress));
+	sql_add(run, ", ");
+	SQL_ARRAY(run, "text", count, sql_text(run, tasks[i].message));
+	sql_add(run, ")");
+	sql_run(run, nullptr);
+	want_wishes(run, incarnation, model_beat(run->model, incarnation, fresh, tasks, count));
+	settle_call(run);
+}
+
+void first_beat(struct run *run, const struct uuid *incarnation)
+{
+	beat(run, incarnation, true, nullptr, 0);
+}
+
 static void do_beat(struct run *run)
 {
 	static const double progresses[] = { -1, 0.25, 0.5 };
@@ -52,24 +79,8 @@ static void do_beat(struct run *run)
 			.message = chance_of(run, 50) ? slice_of("at it") : (struct slice){},
 		};
 	bool fresh =
-	    !model_beats(run->model, incarnation) ? !chance_of(run, 25) : chance_of(run, 10);
-	sql_begin(run, "SELECT * FROM holdfast.beat_async(");
-	sql_uuid(run, incarnation);
-	sql_add(run, ", %s, '%s', 4, 0, ", fresh ? "true" : "false",
-		who < WORKERS ? "worker" : "api");
-	SQL_ARRAY(run, "bytea", count, sql_id(run, &tasks[i].id));
-	sql_add(run, ", ");
-	SQL_ARRAY(run, "uuid", count, sql_uuid(run, &tasks[i].token));
-	sql_add(run, ", ");
-	SQL_ARRAY(run, "real", count,
-		  tasks[i].progress < 0 ? sql_add(run, "NULL")
-					: sql_add(run, "%g", tasks[i].progress));
-	sql_add(run, ", ");
-	SQL_ARRAY(run, "text", count, sql_text(run, tasks[i].message));
-	sql_add(run, ")");
-	sql_run(run, nullptr);
-	want_wishes(run, incarnation, model_beat(run->model, incarnation, fresh, tasks, count));
-	settle_call(run);
+	    model_beats(run->model, incarnation) ? chance_of(run, 10) : !chance_of(run, 25);
+	beat(run, incarnation, fresh, tasks, count);
 }
 
 static void do_leave(struct run *run)
@@ -460,7 +471,7 @@ static void outcome_draw(struct run *run, const struct hold *hold, struct outcom
 		"{\"code\":1,\"data\":{\"type\":\"deadline\"}}",
 	};
 	size_t kind = chance(run, 100);
-	enum task_state state = states[kind < 35 ? 0 : kind < 80 ? 1 : 2];
+	enum task_state state = states[kind < 30 ? 0 : kind < 88 ? 1 : 2];
 	*outcome = (struct outcome_write){
 		.id = hold->id,
 		.token = hold->token,
@@ -701,7 +712,7 @@ static void do_artifact_put(struct run *run)
 static void do_artifact_get(struct run *run)
 {
 	struct task_id id;
-	if (!chance_task(run, &id))
+	if (!chance_where(run, has_artifact, &id))
 		return;
 	int phase = (int)chance(run, 4);
 	sql_begin(run, "SELECT * FROM holdfast.artifact_get(");
