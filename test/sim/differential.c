@@ -182,12 +182,14 @@ bool chance_hold(struct run *run, struct hold *hold)
 	return true;
 }
 
-bool chance_where(struct run *run, bool (*fits)(const struct model_task *task), struct task_id *id)
+bool chance_where(struct run *run,
+		  bool (*fits)(const struct run *run, const struct model_task *task),
+		  struct task_id *id)
 {
 	size_t such[TASKS_MAX], count = 0;
 	for (size_t i = 0; i < run->tasks_count; i++) {
 		const struct model_task *task = model_look(run->model, &run->tasks[i]);
-		if (task && fits(task))
+		if (task && fits(run, task))
 			such[count++] = i;
 	}
 	if (chance_of(run, 10))

@@ -69,12 +69,14 @@ struct uuid chance_uuid(struct run *run);
 bool chance_task(struct run *run, struct task_id *id);
 bool chance_hold(struct run *run, struct hold *hold);
 /* One of those that fit, but for now and then any; false: there is none. */
-bool chance_where(struct run *run, bool (*fits)(const struct model_task *task), struct task_id *id);
-static inline bool is_waiting(const struct model_task *task)
+bool chance_where(struct run *run,
+		  bool (*fits)(const struct run *run, const struct model_task *task),
+		  struct task_id *id);
+static inline bool is_waiting(const struct run *, const struct model_task *task)
 {
 	return task->open && task->state == TASK_WAITING;
 }
-static inline bool has_artifact(const struct model_task *task)
+static inline bool has_artifact(const struct run *, const struct model_task *task)
 {
 	return task->artifacts_count > 0;
 }
@@ -146,6 +148,9 @@ extern const struct operation api_operations[], work_operations[], keep_operatio
 extern const size_t api_operations_count, work_operations_count, keep_operations_count,
     operator_operations_count;
 
+/* Parts of others. */
+void claim_once(struct run *run);
+void retry_once(struct run *run);
 void first_beat(struct run *run, const struct uuid *incarnation);
 /* All rows of the store against the model's. */
 void compare_rows(struct run *run);

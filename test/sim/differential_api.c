@@ -353,7 +353,7 @@ struct detach_item {
 	bool park;
 };
 
-static bool has_attached(const struct model_task *task)
+static bool has_attached(const struct run *, const struct model_task *task)
 {
 	return task->open && task->has_attached;
 }

@@ -28,6 +28,8 @@ static void do_reclaim(struct run *run)
 static void do_declare_dead(struct run *run)
 {
 	const struct uuid *incarnation = &run->incarnations[chance(run, INCARNATIONS)];
+	if (run->model->running && chance_of(run, 60))
+		incarnation = &run->model->running->incarnation;
 	int64_t beat = model_beats(run->model, incarnation);
 	if (chance_of(run, 25))
 		beat++;
@@ -96,7 +98,7 @@ static void do_wake_answered(struct run *run)
 	if (!found && !chance_of(run, 20))
 		return;
 	const struct model_task *task = found ? model_look(run->model, &id) : nullptr;
-	if (task && is_waiting(task) && chance_of(run, 50))
+	if (task && is_waiting(run, task) && chance_of(run, 50))
 		lose_a_wake(run, &id);
 	sql_begin(run, "SELECT woken FROM holdfast.wake_answered(NULL, NULL, ");
 	sql_add(run, "%d)", MOST);
@@ -202,20 +204,25 @@ const size_t keep_operations_count = countof(keep_operations);
 
 static const struct model_act act = { .by = { "ann", 3 }, .why = { "so it is", 8 } };
 
-static bool is_unknown(const struct model_task *task)
+static bool is_unknown(const struct run *, const struct model_task *task)
 {
 	return task->open && task->state == TASK_UNKNOWN;
 }
 
-static bool is_paused_now(const struct model_task *task)
+static bool is_paused_now(const struct run *, const struct model_task *task)
 {
 	return task->open && (task->state == TASK_PAUSED || (task->park && task->pause));
 }
 
-static bool can_retry(const struct model_task *task)
+static bool has_failed(const struct run *run, const struct model_task *task)
 {
-	return task->state == TASK_FAILED || task->state == TASK_SCHEDULED ||
-	       task->state == TASK_UNVERIFIED || task->state == TASK_PAUSED;
+	return task->state == TASK_FAILED && task->due.key > run->now_ms;
+}
+
+static bool can_go_on(const struct run *, const struct model_task *task)
+{
+	return task->state == TASK_SCHEDULED || task->state == TASK_UNVERIFIED ||
+	       task->state == TASK_PAUSED;
 }
 
 static void do_settle(struct run *run)
@@ -282,10 +289,12 @@ static void do_cancel_task(struct run *run)
 		act_on(run, "cancel_task", &id, model_cancel_task);
 }
 
-static void do_retry(struct run *run)
+void retry_once(struct run *run)
 {
 	struct task_id id, successor = {};
-	if (run->tasks_count + 1 > TASKS_MAX || !chance_where(run, can_retry, &id))
+	if (run->tasks_count + 1 > TASKS_MAX ||
+	    !(chance_of(run, 60) ? chance_where(run, has_failed, &id)
+				 : chance_where(run, can_go_on, &id)))
 		return;
 	struct model_retry retry = { .from_phase = chance_of(run, 50) ? -1 : (int)chance(run, 3),
 				     .new_key = chance_of(run, 30) };
@@ -317,6 +326,8 @@ static void do_retry(struct run *run)
 			hit("retry", "retried, maybe sent");
 	}
 	settle_call(run);
+	if (retried && chance_of(run, 50))
+		claim_once(run);
 }
 
 static void do_pause_pages(struct run *run)
@@ -384,13 +395,13 @@ static void do_resume_all(struct run *run)
 }
 
 const struct operation operator_operations[] = {
-	{ "settle", 6, do_settle },
+	{ "settle", 8, do_settle },
 	{ "pause_task", 2, do_pause_task },
 	{ "resume_task", 3, do_resume_task },
 	{ "cancel_task", 1, do_cancel_task },
-	{ "retry", 8, do_retry },
+	{ "retry", 8, retry_once },
 	{ "pause_all", 1, do_pause_all },
-	{ "resume_all", 4, do_resume_all },
+	{ "resume_all", 10, do_resume_all },
 	{ "pause_pages", 1, do_pause_pages },
 	{ "resume_tenant", 2, do_resume_tenant },
 };

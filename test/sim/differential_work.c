@@ -261,7 +261,7 @@ static void claim_sql(struct run *run, const struct uuid *incarnation, const int
 	sql_run(run, nullptr);
 }
 
-static void do_claim(struct run *run)
+void claim_once(struct run *run)
 {
 	size_t worker = chance(run, WORKERS);
 	const struct uuid *incarnation = &run->incarnations[worker];
@@ -550,6 +550,8 @@ static void do_finish(struct run *run)
 			hit("finish", fence == FENCE_HELD ? "twice" : "lost");
 	}
 	settle_call(run);
+	if (outcomes[0].state == TASK_FAILED && chance_of(run, 30))
+		retry_once(run);
 }
 
 /* --- release ------------------------------------------------------------------------------------
@@ -735,7 +737,7 @@ static void do_artifact_get(struct run *run)
 const struct operation work_operations[] = {
 	{ "beat", 8, do_beat },
 	{ "leave", 1, do_leave },
-	{ "claim", 22, do_claim },
+	{ "claim", 22, claim_once },
 	{ "step", 16, do_step },
 	{ "sql_check", 2, do_sql_check },
 	{ "sql_fence", 3, do_sql_fence },
