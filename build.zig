@@ -85,8 +85,7 @@ const sim_worker = [_][]const u8{
 const sim_api = [_][]const u8{ "answer.c", "plain.c", "presence.c", "result.c", "watch.c" };
 const sim_files = [_][]const u8{
     "acts_api.c", "acts_worker.c", "check.c", "clients.c", "dice.c", "downstream_sim.c", "fake_ev.c", "fake_store.c",
-    "fibre.c", "front.c", "ledger.c", "main.c", "model.c", "model_accept.c", "model_input.c", "model_maintain.c",
-    "model_operate.c", "model_work.c", "operator.c", "process.c", "program_sim.c", "scheduler.c", "seen.c",
+    "fibre.c", "front.c", "ledger.c", "main.c", "operator.c", "process.c", "program_sim.c", "scheduler.c", "seen.c",
     "services.c", "sql_sim.c", "tally.c", "tools_sim.c", "world.c",
 };
 /// What is simulated is what is built: a file that the binary does not have cannot be in the list.
@@ -103,6 +102,13 @@ comptime {
     subset(&sim_worker, &worker_files);
     subset(&sim_api, &api_files);
 }
+/// The store in memory, and what holds it against Postgres.
+const model_files = [_][]const u8{
+    "model.c", "model_accept.c", "model_input.c", "model_maintain.c", "model_operate.c", "model_work.c",
+};
+const differential_files = [_][]const u8{
+    "differential.c", "differential_api.c", "differential_keep.c", "differential_rows.c", "differential_work.c",
+};
 
 const runtime_systems = [_][]const u8{ "libpq", "ev", "msgpack", "libcrypto", "libpcre2-8" };
 const worker_systems = [_][]const u8{"libcurl"};
@@ -179,6 +185,11 @@ pub fn build(b: *std.Build) void {
     const sim_install = b.addInstallArtifact(sim, .{ .dest_dir = .{ .override = .{ .custom = "test" } } });
     b.step("sim-bin", "Build the inner harness").dependOn(&sim_install.step);
 
+    // zig build differential: the store in memory against Postgres, as zig-out/test/differential.
+    const differential = p.program("differential", "test/sim", &(model_files ++ differential_files), &.{runtime});
+    const differential_install = b.addInstallArtifact(differential, .{ .dest_dir = .{ .override = .{ .custom = "test" } } });
+    b.step("differential", "Build test/sim's differential run").dependOn(&differential_install.step);
+
     // zig build cdb: compile_commands.json for clangd and clang-tidy.
     const cdb = b.addUpdateSourceFiles();
     cdb.addBytesToSource(p.compileCommands(&.{
@@ -186,6 +197,8 @@ pub fn build(b: *std.Build) void {
         .{ "api", &api_files },            .{ "worker", &worker_files },
         .{ "test/runtime", &runtime_tests }, .{ "test/runtime", &program_tests },
         .{ "test/api", &api_tests },       .{ "test/worker", &worker_tests },
+        .{ "test/sim", &(model_files ++ sim_files) },
+        .{ "test/sim", &model_files },     .{ "test/sim", &differential_files },
     }), "compile_commands.json");
     b.step("cdb", "Write compile_commands.json").dependOn(&cdb.step);
 }
@@ -325,7 +338,7 @@ const Project = struct {
         p.sources(exe.root_module, "runtime", &sim_runtime);
         p.sources(exe.root_module, "worker", &sim_worker);
         p.sources(exe.root_module, "api", &sim_api);
-        p.sources(exe.root_module, "test/sim", &sim_files);
+        p.sources(exe.root_module, "test/sim", &(model_files ++ sim_files));
         for ([_][]const u8{ "msgpack", "libcrypto", "libpcre2-8" }) |name| exe.root_module.linkSystemLibrary(name, .{});
         return exe;
     }

@@ -123,6 +123,7 @@ BEGIN
             due_tids := ARRAY(
                 SELECT x.ctid FROM work x
                 WHERE x.state = 'ready' AND x.queue = queue_number AND x.due <= at
+                  AND x.ctid <> ALL (picked) -- ours already, and still ready
                 ORDER BY x.due LIMIT most - cardinality(picked) FOR UPDATE SKIP LOCKED);
             kept := CASE WHEN pauses THEN pause_tenants(due_tids) ELSE due_tids END;
             picked := picked || kept;
