@@ -197,7 +197,7 @@ pub fn build(b: *std.Build) void {
         .{ "api", &api_files },            .{ "worker", &worker_files },
         .{ "test/runtime", &runtime_tests }, .{ "test/runtime", &program_tests },
         .{ "test/api", &api_tests },       .{ "test/worker", &worker_tests },
-        .{ "test/sim", &(model_files ++ sim_files) },
+        .{ "test/sim", &sim_files },
         .{ "test/sim", &model_files },     .{ "test/sim", &differential_files },
     }), "compile_commands.json");
     b.step("cdb", "Write compile_commands.json").dependOn(&cdb.step);
