@@ -70,6 +70,46 @@ const worker_tests = [_][]const u8{
     "test_text.c",       "test_unpack.c", "test_wait.c",
 };
 
+/// The inner harness compiles these decision files themselves, and stands in for all others.
+const sim_runtime = [_][]const u8{
+    "arena.c", "base.c", "buf.c", "err.c", "id.c", "input.c", "json.c", "json_canon.c", "json_number.c", "json_scan.c",
+    "key.c", "rfc3339.c", "schema.c", "schema_check.c", "schema_pattern.c", "task.c", "template.c", "tool.c",
+    "tool_check.c", "tool_http.c", "tool_input.c", "tool_parse.c", "tool_phase.c", "tool_plain.c", "trace.c",
+    "content.c", "sql_text.c", "uri_template.c", "value.c",
+};
+const sim_worker = [_][]const u8{
+    "ask.c", "beat.c", "frame.c", "phase_http.c", "phase_program.c", "phase_sql.c", "phase_wait.c", "retry.c",
+    "run.c", "run_keep.c", "run_outcome.c", "run_phase.c", "run_undo.c", "run_write.c", "say.c", "span.c", "text.c",
+    "worker.c",
+};
+const sim_api = [_][]const u8{ "answer.c", "plain.c", "presence.c", "result.c", "watch.c" };
+const sim_files = [_][]const u8{
+    "acts_api.c", "acts_worker.c", "check.c", "clients.c", "dice.c", "downstream_sim.c", "fake_ev.c", "fake_store.c",
+    "fibre.c", "front.c", "ledger.c", "main.c", "operator.c", "process.c", "program_sim.c", "scheduler.c", "seen.c",
+    "services.c", "sql_sim.c", "tally.c", "tools_sim.c", "world.c",
+};
+/// What is simulated is what is built: a file that the binary does not have cannot be in the list.
+fn subset(comptime part: []const []const u8, comptime whole: []const []const u8) void {
+    @setEvalBranchQuota(100_000);
+    for (part) |name| {
+        for (whole) |other| {
+            if (std.mem.eql(u8, name, other)) break;
+        } else @compileError(name ++ " is not in the binary");
+    }
+}
+comptime {
+    subset(&sim_runtime, &runtime_files);
+    subset(&sim_worker, &worker_files);
+    subset(&sim_api, &api_files);
+}
+/// The store in memory, and what holds it against Postgres.
+const model_files = [_][]const u8{
+    "model.c", "model_accept.c", "model_input.c", "model_maintain.c", "model_operate.c", "model_work.c",
+};
+const differential_files = [_][]const u8{
+    "differential.c", "differential_api.c", "differential_keep.c", "differential_rows.c", "differential_work.c",
+};
+
 const runtime_systems = [_][]const u8{ "libpq", "ev", "msgpack", "libcrypto", "libpcre2-8" };
 const worker_systems = [_][]const u8{"libcurl"};
 
@@ -134,6 +174,22 @@ pub fn build(b: *std.Build) void {
     _ = p.suite(tests, "api", "api", &api_tests, &.{ api, runtime });
     _ = p.suite(tests, "worker", "worker", &worker_tests, &.{ worker, runtime, sdk });
 
+    // zig build sim: the inner harness, a million tasks; `zig build sim-bin` only builds it, as
+    // zig-out/test/sim.
+    const sim = p.simulator();
+    const sim_run = b.addSystemCommand(&.{ "/usr/bin/python3", "test/sim/ci" });
+    sim_run.addArtifactArg(sim);
+    sim_run.addArtifactArg(holdfast);
+    sim_run.has_side_effects = true;
+    b.step("sim", "Run the inner harness").dependOn(&sim_run.step);
+    const sim_install = b.addInstallArtifact(sim, .{ .dest_dir = .{ .override = .{ .custom = "test" } } });
+    b.step("sim-bin", "Build the inner harness").dependOn(&sim_install.step);
+
+    // zig build differential: the store in memory against Postgres, as zig-out/test/differential.
+    const differential = p.program("differential", "test/sim", &(model_files ++ differential_files), &.{runtime});
+    const differential_install = b.addInstallArtifact(differential, .{ .dest_dir = .{ .override = .{ .custom = "test" } } });
+    b.step("differential", "Build test/sim's differential run").dependOn(&differential_install.step);
+
     // zig build cdb: compile_commands.json for clangd and clang-tidy.
     const cdb = b.addUpdateSourceFiles();
     cdb.addBytesToSource(p.compileCommands(&.{
@@ -141,6 +197,8 @@ pub fn build(b: *std.Build) void {
         .{ "api", &api_files },            .{ "worker", &worker_files },
         .{ "test/runtime", &runtime_tests }, .{ "test/runtime", &program_tests },
         .{ "test/api", &api_tests },       .{ "test/worker", &worker_tests },
+        .{ "test/sim", &sim_files },
+        .{ "test/sim", &model_files },     .{ "test/sim", &differential_files },
     }), "compile_commands.json");
     b.step("cdb", "Write compile_commands.json").dependOn(&cdb.step);
 }
@@ -271,6 +329,17 @@ const Project = struct {
         run.addPassthruArgs();
         run.has_side_effects = true;
         tests.dependOn(&run.step);
+        return exe;
+    }
+
+    fn simulator(p: Project) *Compile {
+        const exe = p.b.addExecutable(.{ .name = "sim", .root_module = p.module() });
+        exe.pie = true;
+        p.sources(exe.root_module, "runtime", &sim_runtime);
+        p.sources(exe.root_module, "worker", &sim_worker);
+        p.sources(exe.root_module, "api", &sim_api);
+        p.sources(exe.root_module, "test/sim", &(model_files ++ sim_files));
+        for ([_][]const u8{ "msgpack", "libcrypto", "libpcre2-8" }) |name| exe.root_module.linkSystemLibrary(name, .{});
         return exe;
     }
 
