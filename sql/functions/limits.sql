@@ -8,7 +8,8 @@
 --   ready ──claim: its tenant has no room──► set aside (due: infinity) ──claim: it has──► running
 --
 -- Set aside, a tenant's backlog is met once, however long it is and however long it waits.
--- Order of locks: gates, by name, before work rows, which claims skip where they are locked.
+-- Gates are locked by name, and who holds one waits for no other lock: work rows that others hold are
+-- skipped. Maintenance takes them last.
 
 -- The limits of the version that is current now. Called by a trigger of `tool`.
 CREATE OR REPLACE FUNCTION limits_set(name text, doc text) RETURNS void

@@ -32,8 +32,8 @@ END $$;
 
 -- Frees claims of incarnations that are no more. A crash is not a business attempt (R2.6); a worker
 -- ends the task past its tool's bound, since what was being sent may have to be settled first. That
--- may still have left until now.
--- Locks: work rows in task order, skipping what others hold.
+-- may still have left until now. What they used of limits goes with them.
+-- Locks: work rows in task order, skipping what others hold; then gates.
 CREATE OR REPLACE FUNCTION reclaim(most integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column

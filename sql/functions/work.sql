@@ -53,33 +53,6 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     SELECT limit_leave(leave.incarnation)
 $$;
 
--- Up to `most` due tasks of one queue without limits, locked, the oldest first; not those that this
--- claim has already. Of paused tenants they go out of the way.
-CREATE OR REPLACE FUNCTION claim_pick(queue integer, most integer, at timestamptz, pauses boolean,
-                                      picked tid[]) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
-SET plan_cache_mode = force_custom_plan AS $$
-#variable_conflict use_column
-DECLARE
-    own tid[] := '{}';
-    due_tids tid[];
-    kept tid[];
-BEGIN
-    -- Again only where some were of a paused tenant.
-    FOR round IN 1..8 LOOP
-        EXIT WHEN cardinality(own) >= most;
-        due_tids := ARRAY(
-            SELECT x.ctid FROM work x
-            WHERE x.state = 'ready' AND x.queue = claim_pick.queue AND x.due <= at
-              AND x.ctid <> ALL (picked || own)
-            ORDER BY x.due LIMIT most - cardinality(own) FOR UPDATE SKIP LOCKED);
-        kept := CASE WHEN pauses THEN pause_tenants(due_tids) ELSE due_tids END;
-        own := own || kept;
-        EXIT WHEN cardinality(kept) = cardinality(due_tids);
-    END LOOP;
-    RETURN own;
-END $$;
-
 -- Up to `most` due tasks of these queues. First each queue gives an equal share, in their order, then
 -- each what is left of `most`: none takes all, and a caller that puts what gave last behind the others
 -- starves none. Limits of tools are kept to, see limits.sql. `call` is new for each claim: a random half
@@ -109,6 +82,8 @@ DECLARE
     seen boolean := false;
     picked tid[] := '{}';
     got tid[];
+    due_tids tid[];
+    kept tid[];
     pauses boolean;
     claimed bytea[];
     later text;
@@ -116,6 +91,7 @@ DECLARE
     gates text[];       -- those that this claim went through
     turn integer[];
     again integer[];
+    waiting integer;
     share integer;
     here integer;
     one_week integer;
@@ -162,16 +138,30 @@ BEGIN
             PERFORM limit_enter(gates, claim.incarnation);
         END IF;
         turn := ARRAY(SELECT generate_subscripts(queues, 1));
-        share := greatest(most / greatest(cardinality(queues), 1), 1);
         WHILE cardinality(turn) > 0 AND cardinality(picked) < most LOOP
             again := '{}';
+            waiting := cardinality(turn);
             FOREACH here IN ARRAY turn LOOP
-                share := least(share, most - cardinality(picked));
+                share := (most - cardinality(picked) + waiting - 1) / waiting;
                 EXIT WHEN share = 0;
-                CONTINUE WHEN limited[here] IS NOT NULL AND limited[here] <> ALL (gates);
-                got := CASE WHEN limited[here] IS NULL
-                            THEN claim_pick(queues[here], share, at, pauses, picked)
-                            ELSE limit_pick(limited[here], queues[here], share, at, pauses, picked) END;
+                waiting := waiting - 1;
+                got := '{}';
+                IF limited[here] = ANY (gates) THEN
+                    got := limit_pick(limited[here], queues[here], share, at, pauses, picked);
+                ELSIF limited[here] IS NULL THEN
+                    -- Again only where some were of a paused tenant and went out of the way.
+                    FOR round IN 1..8 LOOP
+                        EXIT WHEN cardinality(got) >= share;
+                        due_tids := ARRAY(
+                            SELECT x.ctid FROM work x
+                            WHERE x.state = 'ready' AND x.queue = queues[here] AND x.due <= at
+                              AND x.ctid <> ALL (picked || got)
+                            ORDER BY x.due LIMIT share - cardinality(got) FOR UPDATE SKIP LOCKED);
+                        kept := CASE WHEN pauses THEN pause_tenants(due_tids) ELSE due_tids END;
+                        got := got || kept;
+                        EXIT WHEN cardinality(kept) = cardinality(due_tids);
+                    END LOOP;
+                END IF;
                 got := CASE WHEN c.copy THEN put_off_foreign(got) ELSE got END;
                 picked := picked || got;
                 IF cardinality(got) = share THEN
@@ -179,7 +169,6 @@ BEGIN
                 END IF;
             END LOOP;
             turn := again;
-            share := most;
         END LOOP;
     END IF;
     WITH taken AS (

@@ -576,7 +576,8 @@ HF_TEST(result, a_status_message_is_about_the_state)
 		const char *message, *told;
 	} table[] = {
 		{ TASK_READY, 0, "", "queued" },
-		{ TASK_READY, 1, "render: chart 3 of 7", "waiting for a worker to go on" },
+		{ TASK_READY, 1, "", "waiting for a worker to go on" },
+		{ TASK_READY, 0, "waits for its turn", "waits for its turn" },
 		{ TASK_RUNNING, 1, "", "running" },
 		{ TASK_SCHEDULED, 1, "timed out after 5 ms",
 		  "waiting for the next attempt: timed out after 5 ms" },
