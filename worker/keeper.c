@@ -157,7 +157,9 @@ void keeper_main(const struct keeper *keeper)
 	setsid();
 	prctl(PR_SET_NAME, "holdfast-keeper");
 	pid_t self = getpid();
-	kept.signals = signalfd(-1, &heard, SFD_CLOEXEC | SFD_NONBLOCK);
+	/* Above what is closed below, where the worker has no stdin. */
+	kept.signals = fcntl(signalfd(-1, &heard, SFD_CLOEXEC | SFD_NONBLOCK), F_DUPFD_CLOEXEC,
+			     STDERR_FILENO + 1);
 	if (kept.signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 ||
 	    prctl(PR_SET_PDEATHSIG, KEEPER_STOP_SIGNAL) < 0)
 		keeper->fail(keeper->ctx, "keeper", errno);

@@ -73,7 +73,10 @@ stack = rig.Stack(workers=2, tools=[
         url=f"http://127.0.0.1:{other.port}/steal")),
     edited(rig.http_tool("tls", attempts=2), lambda phase: phase["request"].update(
         url="{/conf/tls}/ledger"))],
-                  settings={"worker": {"beat_ms": 200, "lease_ms": 3000, "poll_ms": 100}})
+                  # What each task does by itself; the breaker has a test of its own.
+                  settings={"worker": {"beat_ms": 200, "lease_ms": 3000, "poll_ms": 100,
+                                       "breaker_failures": 1_000_000, "breaker_pause_ms": 10,
+                                       "breaker_pause_max_ms": 10}})
 client = stack.client()
 scripts = pathlib.Path(stack.folder / "scripts")
 scripts.mkdir()
