@@ -1,6 +1,6 @@
 /* cmd_task.c - `holdfast task`: an administrator's look into the tables, read only, on one plain
  * connection and one snapshot. Postgres builds a JSON object a task; --json prints it as it is,
- * else task_story.c tells it. */
+ * else task_story.c tells it. What it asks stands in sql/admin. */
 #include <libpq-fe.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 
 #include "runtime/base.h"
 
-/* The array order is the order of application. */
+/* The array order is the order of application: each builds on those before. */
 #define EMBED(name) static const char name[] =
 EMBED(sql_roles){
 #embed "sql/roles.sql" suffix(, 0)

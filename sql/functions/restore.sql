@@ -57,7 +57,7 @@ $$;
 CREATE OR REPLACE FUNCTION tail_of(tail_from timestamptz, tail_to timestamptz, tail_below integer,
     phase integer, accepted timestamptz, result_ttl_ms bigint, lost_from timestamptz,
     lost_to timestamptz) RETURNS text
-LANGUAGE sql IMMUTABLE SET search_path = holdfast, pg_temp AS $$
+LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN tail_to IS NOT NULL THEN
                     CASE WHEN in_tail(phase, tail_below)
                          THEN format('%s %s', to_ms(tail_from), to_ms(tail_to)) END
@@ -107,9 +107,9 @@ BEGIN
        AND c.system = (SELECT s.system_identifier::text FROM pg_control_system() s) THEN
         RETURN 'done';
     END IF;
-    again := starts_with(c.held, 'restored runs');
+    again := coalesce(starts_with(c.held, 'restored runs'), false);
     UPDATE cluster SET held = 'restored runs', tail_from = least(since, CASE WHEN again THEN c.tail_from END),
-        tail_to = NULL, copy = c.copy AND again OR restore_begin.copy,
+        tail_to = NULL, copy = c.copy OR restore_begin.copy,
         incarnation = CASE WHEN restore_begin.copy AND NOT (again AND c.copy) THEN gen_random_uuid()
                            ELSE c.incarnation END;
     PERFORM audit_put('restored' || CASE WHEN restore_begin.copy THEN ' --copy' ELSE '' END, NULL, by,
@@ -135,7 +135,7 @@ DECLARE
     last bytea;
 BEGIN
     SELECT x.* INTO c FROM cluster x;
-    IF NOT starts_with(c.held, 'restored runs') THEN
+    IF NOT coalesce(starts_with(c.held, 'restored runs'), false) THEN
         RAISE EXCEPTION 'no restore is under way' USING ERRCODE = '55000';
     END IF;
     c.tail_from := CASE WHEN c.copy THEN 'epoch' ELSE c.tail_from END;

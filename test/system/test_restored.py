@@ -524,6 +524,8 @@ def copy(stack):
     asked(twin, "another system identifier")
     equal(requests(twin, "r_keyed-copy"), [], "nothing was sent by the copy")
     restored(twin, "--since", since, "--copy", "--yes", *BY, "--lease-ms", str(LEASE_MS))
+    # Again for another time, and not called a copy: it stays one.
+    restored(twin, "--since", "2020-01-01T00:00:00Z", "--yes", *BY, "--lease-ms", "100")
     until(lambda: why_not_ready(twin.apis[0]) is None, 30, "the copy is ready")
     twins = Old(twin)
     twins.tasks = dict(old.tasks)
