@@ -4,6 +4,8 @@ the tool programs and the tables say the same, and what no invariant allows is i
 import collections
 import json
 
+import psycopg
+
 import rig
 import shapes
 
@@ -49,7 +51,15 @@ class Checker:
         self.findings.add(rule, text, task=handle, **more)
 
     def read(self):
-        query = self.stack.query
+        """The store at one moment: retention goes on meanwhile."""
+        with self.stack.cluster.connect(autocommit=False) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            self.read_store(lambda sql: connection.execute(sql).fetchall())
+        self.made, self.requests = self.stack.effects()
+        self.run_log = self.stack.run_log()
+        self.counts["tasks"] = len(self.rows)
+
+    def read_store(self, query):
         self.rows = {rig.task_text(task): tuple(row) for task, *row in query(
             "SELECT t.task, v.name, t.effect_id, t.owner FROM holdfast.task t "
             "JOIN holdfast.tool v ON v.tool = t.tool")}
@@ -76,9 +86,6 @@ class Checker:
         for task, act, by, why in query("SELECT task, act, by, detail FROM holdfast.audit "
                                         "WHERE starts_with(act, 'settle ') ORDER BY at"):
             self.audit[rig.task_text(task)].append((act, by, why))
-        self.made, self.requests = self.stack.effects()
-        self.run_log = self.stack.run_log()
-        self.counts["tasks"] = len(self.rows)
 
     def oracle(self):
         """What the triggers saw, each write at its own moment."""

@@ -20,7 +20,7 @@ WANTED = {"disk_full": ("data", "wal")}
 CI = {"disk_full": 5}
 SOAK = {"disk_full": [("disk_full", 50)]}
 
-DATA_BYTES = 256 << 20
+DATA_BYTES = 128 << 20
 WAL_BYTES = 64 << 20
 SEEN_S = 20             # until Postgres notices
 FULL_S = 1.5            # it stays so at least
@@ -41,8 +41,8 @@ class FullWorld(world.World):
         self.disks = {"data": disk.SmallDisk(DATA_BYTES), "wal": disk.SmallDisk(WAL_BYTES)}
         super().__init__(findings, **more)
 
-    def make_cluster(self, _):
-        return disk.SmallCluster(self.folder / "pg-home", self.disks["data"], self.disks["wal"],
+    def make_cluster(self, folder, _):
+        return disk.SmallCluster(folder, self.disks["data"], self.disks["wal"],
                                  {"max_wal_size": "16MB"})
 
     def stop(self):

@@ -42,9 +42,9 @@ class PowerWorld(world.World):
         super().__init__(findings, **more)
         self.disk.sync()  # initdb was told not to
 
-    def make_cluster(self, _):
+    def make_cluster(self, folder, _):
         self.link()
-        return rig.Cluster(self.home, self.postgres)
+        return rig.Cluster(folder, self.postgres)
 
     @property
     def home(self):

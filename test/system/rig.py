@@ -257,7 +257,7 @@ class Stack:
         self.environment = environment or {}
         (self.folder / "pg-home").mkdir()
         os.chmod(self.folder, 0o711)
-        self.cluster = self.make_cluster(postgres)
+        self.cluster = self.make_cluster(self.folder / "pg-home", postgres)
         self.logs = self.folder / "log"
         self.logs.mkdir()
         self.processes = []
@@ -275,8 +275,8 @@ class Stack:
 
     # --- files and processes ---
 
-    def make_cluster(self, settings):
-        return Cluster(self.folder / "pg-home", settings)
+    def make_cluster(self, folder, settings):
+        return Cluster(folder, settings)
 
     def write_files(self):
         self.downstream_port = free_port()

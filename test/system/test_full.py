@@ -56,8 +56,8 @@ class Named(rig.Stack):
 
     admin = None
 
-    def make_cluster(self, settings):
-        return disk.LoggedCluster(self.folder / "pg-home", settings)
+    def make_cluster(self, folder, settings):
+        return disk.LoggedCluster(folder, settings)
 
     def watch(self):
         """Before it gets crowded: who asks for a connection is counted until it is refused."""
@@ -222,9 +222,8 @@ class Small(Named):
         self.disk = disk.SmallDisk(DISK_BYTES)
         super().__init__(**more)
 
-    def make_cluster(self, _):
-        return disk.SmallCluster(self.folder / "pg-home", self.disk,
-                                 settings={"max_wal_size": "6MB"})
+    def make_cluster(self, folder, _):
+        return disk.SmallCluster(folder, self.disk, settings={"max_wal_size": "6MB"})
 
     def stop(self):
         self.disk.empty()
