@@ -187,6 +187,7 @@ pub fn build(b: *std.Build) void {
 
     // zig build differential: the store in memory against Postgres, as zig-out/test/differential.
     const differential = p.program("differential", "test/sim", &(model_files ++ differential_files), &.{runtime});
+    if (sanitize == .address) differential.root_module.addCSourceFile(.{ .file = b.path("test/leave.c"), .flags = p.flags() });
     const differential_install = b.addInstallArtifact(differential, .{ .dest_dir = .{ .override = .{ .custom = "test" } } });
     b.step("differential", "Build test/sim's differential run").dependOn(&differential_install.step);
 

@@ -235,7 +235,7 @@ static void do_settle(struct run *run)
 		.verdict = verdicts[chance(run, countof(verdicts))],
 		.state = slice_of("\x03"),
 		.name = slice_of("phase"),
-		.visible_within_ms = (int64_t)chance(run, 2000),
+		.visible_within_ms = (int64_t)chance(run, 20'000),
 		.force = chance_of(run, 20),
 	};
 	sql_begin(run, "SELECT holdfast.settle(");
@@ -268,10 +268,15 @@ static void act_on(struct run *run, const char *name, const struct task_id *id,
 	settle_call(run);
 }
 
+static bool is_running(const struct run *, const struct model_task *task)
+{
+	return task->open && task->state == TASK_RUNNING;
+}
+
 static void do_pause_task(struct run *run)
 {
 	struct task_id id;
-	if (chance_task(run, &id))
+	if (chance_of(run, 60) ? chance_where(run, is_running, &id) : chance_task(run, &id))
 		act_on(run, "pause_task", &id, model_pause_task);
 }
 
@@ -297,7 +302,7 @@ void retry_once(struct run *run)
 				 : chance_where(run, can_go_on, &id)))
 		return;
 	struct model_retry retry = { .from_phase = chance_of(run, 50) ? -1 : (int)chance(run, 3),
-				     .new_key = chance_of(run, 30) };
+				     .new_key = chance_of(run, 40) };
 	struct uuid random = chance_uuid(run);
 	memcpy(retry.random, random.bytes, sizeof retry.random);
 	sql_begin(run, "SELECT * FROM holdfast.retry(");
@@ -340,9 +345,8 @@ static void do_pause_pages(struct run *run)
 	settle_call(run);
 }
 
-static void do_resume_tenant(struct run *run)
+static void resume_tenant(struct run *run, const char *tenant)
 {
-	const char *tenant = differential_tenants[chance(run, OWNERS)];
 	sql_begin(run, "SELECT holdfast.resume_tenant(");
 	sql_add(run, "'%s', %d)", tenant, MOST);
 	sql_run(run, nullptr);
@@ -350,6 +354,11 @@ static void do_resume_tenant(struct run *run)
 	want_int(run, n);
 	hit("resume_tenant", n ? "some" : "none");
 	settle_call(run);
+}
+
+static void do_resume_tenant(struct run *run)
+{
+	resume_tenant(run, differential_tenants[chance(run, OWNERS)]);
 }
 
 static void pause_or_resume(struct run *run, bool pause, const char *kind, const char *name)
@@ -387,8 +396,8 @@ static void do_resume_all(struct run *run)
 		bool tenant = run->model->pauses[at].tenant;
 		snprintf(name, sizeof name, "%s", run->model->pauses[at].name.data);
 		pause_or_resume(run, false, tenant ? "tenant" : "tool", name);
-		if (tenant && chance_of(run, 60))
-			do_resume_tenant(run);
+		if (tenant && chance_of(run, 80))
+			resume_tenant(run, name);
 	} else if (chance_of(run, 20)) {
 		pause_or_resume(run, false, what[0], what[1]);
 	}

@@ -330,21 +330,14 @@ static void step_draw(struct run *run, const struct hold *hold, struct step_writ
 	step->place = step_place_recovery(step->phase);
 	if (chance_of(run, 30)) {
 		step->kind = STEP_CHECKPOINT;
-		step->place = step_place_checkpoint(step->phase, 1 + (int)chance(run, 2));
+		step->place = step_place_checkpoint(step->phase, chance_of(run, 80) ? 1 : 2);
 		if (chance_of(run, 30))
 			step->place = step->phase * STEP_PLACES_PER_PHASE + STEP_ACCEPTED;
 	}
 }
 
-static void do_step(struct run *run)
+static void steps_write(struct run *run, const struct step_write *steps, size_t count)
 {
-	struct hold holds[2];
-	struct step_write steps[2];
-	size_t count = chance_holds(run, holds, countof(holds), true);
-	if (!count)
-		return;
-	for (size_t i = 0; i < count; i++)
-		step_draw(run, &holds[i], &steps[i]);
 	sql_begin(run, "SELECT * FROM holdfast.step(");
 	sql_add(run, "%d, ", task_id_week(&steps[0].id));
 	SQL_ARRAY(run, "bytea", count, sql_id(run, &steps[i].id));
@@ -391,6 +384,17 @@ static void do_step(struct run *run)
 			hit("step", "wish %s", wish == WISH_PARK ? "park" : "cancel");
 	}
 	settle_call(run);
+}
+
+static void do_step(struct run *run)
+{
+	struct hold holds[2];
+	struct step_write steps[2];
+	size_t count = chance_holds(run, holds, countof(holds), true);
+	for (size_t i = 0; i < count; i++)
+		step_draw(run, &holds[i], &steps[i]);
+	if (count)
+		steps_write(run, steps, count);
 }
 
 /* The parameters of sql_check() and sql_fence() up to the place. */
@@ -465,6 +469,7 @@ static void outcome_draw(struct run *run, const struct hold *hold, struct outcom
 {
 	static const enum task_state states[] = { TASK_COMPLETED, TASK_FAILED, TASK_CANCELLED };
 	static const char *const errors[] = {
+		"{\"code\":1,\"data\":{\"type\":\"phase_failed\",\"phase_executed\":\"no\"}}",
 		"{\"code\":1,\"data\":{\"type\":\"phase_failed\",\"phase_executed\":\"no\"}}",
 		"{\"code\":1,\"data\":{\"type\":\"phase_failed\",\"phase_executed\":\"maybe\"}}",
 		"{\"code\":1,\"data\":{\"type\":\"phase_failed\"}}",
@@ -709,6 +714,11 @@ static void do_artifact_put(struct run *run)
 	want_word(run, fence_words[fence]);
 	hit("artifact_put", "%s", fence_words[fence]);
 	settle_call(run);
+	if (fence == FENCE_HELD && chance_of(run, 40)) {
+		struct step_write step;
+		step_draw(run, &hold, &step);
+		steps_write(run, &step, 1);
+	}
 }
 
 static void do_artifact_get(struct run *run)
