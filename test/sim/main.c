@@ -45,7 +45,7 @@ struct shared {
 static void read_options(struct options *options, int argc, char **argv)
 {
 	*options = (struct options){
-		.seed = 1, .tasks = 10'000, .world_tasks = 1'000, .jobs = 1, .world = -1
+		.seed = 1, .tasks = 10'000, .world_tasks = 500, .jobs = 1, .world = -1
 	};
 	for (int i = 1; i + 1 < argc; i += 2) {
 		long value = atol(argv[i + 1]);
@@ -106,7 +106,8 @@ static void tell_how(const struct options *options, int number, struct shared *s
 {
 	int effect = shared->tallies[job].broken_effect;
 	fprintf(stderr,
-		"\nworld %d of seed %llu broke. Again: sim --seed %llu --world-tasks %ld "
+		"\nworld %d of seed %llu broke. Again: zig build sim-bin -Doptimize=safe && "
+		"zig-out/test/sim --seed %llu --world-tasks %ld "
 		"--world %d --story %d\n",
 		number, (unsigned long long)options->seed, (unsigned long long)options->seed,
 		options->world_tasks, number, effect);
