@@ -40,6 +40,7 @@ enum fate {
 	FATE_WORKING,     /* keyed: 409, the first is still at it */
 	FATE_NOT_SENT,
 	FATE_NO_BUDGET,
+	FATE_BREAKER,
 	FATE_WITHHELD,
 	FATE_DENIED,
 	FATES
@@ -332,14 +333,18 @@ downstream_start(struct downstream *downstream, const struct downstream_request 
 		int in_10000;
 	} odds[] = { { FATE_NOT_SENT, DOWNSTREAM_NOT_SENT, 300 },
 		     { FATE_NO_BUDGET, DOWNSTREAM_NO_BUDGET, 100 },
+		     { FATE_BREAKER, DOWNSTREAM_BREAKER, 100 },
 		     { FATE_DENIED, DOWNSTREAM_DENIED, 5 } };
 	for (size_t i = 0; i < countof(odds); i++) {
 		if (!in_trouble(odds[i].in_10000) ||
-		    (odds[i].fate == FATE_NO_BUDGET && !request->repeat))
+		    (odds[i].fate == FATE_NO_BUDGET && !request->repeat) ||
+		    (odds[i].fate == FATE_BREAKER && request->insists))
 			continue;
 		count(TABLE_ANSWER, odds[i].fate, call->request.class);
 		call->reason = "it never left";
-		call->retry_after_ms = odds[i].fate == FATE_NO_BUDGET ? 300 : -1;
+		call->retry_after_ms =
+		    odds[i].told == DOWNSTREAM_NO_BUDGET || odds[i].told == DOWNSTREAM_BREAKER ? 300
+											       : -1;
 		answer_later(call, odds[i].told, dice_between(200, CONNECT_US_MAX));
 		return call;
 	}
@@ -380,7 +385,7 @@ void downstream_died(struct process *process)
 	}
 }
 
-struct downstream *downstream_open(struct ev_loop *)
+struct downstream *downstream_open(struct ev_loop *, const struct breaker_limits *)
 {
 	struct downstream *downstream = hf_alloc(sizeof *downstream);
 	downstream->process = running_process;

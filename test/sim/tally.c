@@ -59,11 +59,11 @@ static const char *const states[] = { "ready",     "scheduled", "running",    "w
 static const char *const phases[] = { "done",      "committed",  "retry",      "again",
 				      "crashed",   "tool_error", "failed",     "unknown",
 				      "cancelled", "lost",       "unverified", "asks" };
-static const char *const fates[] = { "done",       "refused",    "conflict",   "later",
-				     "busy",       "busy_later", "failed",     "lost_before",
-				     "lost_after", "garbage",    "unreadable", "slow",
-				     "elsewhere",  "see_other",  "replayed",   "working",
-				     "not_sent",   "no_budget",  "withheld",   "denied" };
+static const char *const fates[] = {
+	"done",        "refused",    "conflict", "later",      "busy",    "busy_later", "failed",
+	"lost_before", "lost_after", "garbage",  "unreadable", "slow",    "elsewhere",  "see_other",
+	"replayed",    "working",    "not_sent", "no_budget",  "breaker", "withheld",   "denied"
+};
 static const char *const programs[] = { "result",       "error",          "error_retry",
 					"crash_before", "crash_after",    "exit_retry",
 					"exit_bad",     "exit_bad_after", "garbage",
