@@ -138,7 +138,8 @@ END $$;
 -- Tenants of which tasks are set aside in this queue, behind `after` and then from the first on.
 CREATE OR REPLACE FUNCTION limit_tenants(queue integer, after text, most integer) RETURNS text[]
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
-SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET jit = off AS $$
+SET plan_cache_mode = force_custom_plan -- In the index's order, never all of a backlog sorted, whatever the statistics say.
+SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     found text[];
@@ -171,7 +172,8 @@ END $$;
 CREATE OR REPLACE FUNCTION limit_pick(name text, queue integer, most integer, at timestamptz,
                                       pauses boolean, picked tid[]) RETURNS tid[]
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
-SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET jit = off AS $$
+SET plan_cache_mode = force_custom_plan -- In the index's order, never all of a backlog sorted, whatever the statistics say.
+SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     l tool_limit;

@@ -53,14 +53,15 @@ class Limits(test_store.Bench):
             self.a.accept(*((owner or self.owner, tool, self.fresh(), "{}")
                             for _ in range(min(n - first, 500))))
 
-    def rows(self, tool, n, owner=None, due="now_()"):
-        """Rows of `work` alone: a claim takes them, and tells of none."""
+    def rows(self, tool, n, due="now_()"):
+        """Rows of `work` alone, of tenant A: a claim takes them, and tells of none. Due at infinity,
+        they are set aside."""
         self.a.conn.execute(
-            "INSERT INTO work (task, week, owner, queue, state, due, deadline, updated)"
+            "INSERT INTO work (task, week, owner, queue, state, due, deadline, updated, tenant, turn)"
             " SELECT '\\x01'::bytea || set_byte('\\x00'::bytea, 0, 1) ||"
             " substring(int8send(to_ms(now_())) FROM 3) || uuid_send(gen_random_uuid()), week_of(to_ms(now_())), %s, %s,"
-            f" 'ready', {due}, now_() + interval '2 days', now_() FROM generate_series(1, %s) i",
-            (owner or self.owner, tool, n))
+            f" 'ready', {due}, now_() + interval '2 days', now_(), 'A', now_() - interval '1 minute'"
+            " FROM generate_series(1, %s) i", (self.owner, tool, n))
 
     def empty(self):
         self.a.rows("DELETE FROM work RETURNING 1")
@@ -258,7 +259,7 @@ class Limits(test_store.Bench):
         self.flood(tool, 3_000)
         bobs = self.tasks(tool, 1, self.other)
         held = self.take(one, tool, most=2)
-        equal([task for task, _ in held], [bytes(task) for task in first[:2]], "the oldest first")
+        equal({task for task, _ in held}, {bytes(task) for task in first[:2]}, "the oldest first")
         looks = 0
         got = []
         while not got and looks < 9:
@@ -338,7 +339,7 @@ class Limits(test_store.Bench):
         self.a.one("SELECT resume_all('tenant', 'B', 'ann', 'why')")
         while self.a.one("SELECT resume_tenant('B', 3)"):
             pass
-        equal([task for task, _ in self.take(one, tool, most=64)], [bytes(t) for t in tasks[1:]],
+        equal({task for task, _ in self.take(one, tool, most=64)}, {bytes(t) for t in tasks[1:]},
               "due again, though the limit is gone meanwhile")
 
     def no_queue_takes_all(self):
@@ -418,8 +419,6 @@ class Limits(test_store.Bench):
         for size in (1_000, 500_000):
             self.a.conn.execute("DELETE FROM work WHERE due = 'infinity'")
             self.rows(blocked, size, due="'infinity'")
-            self.a.conn.execute("UPDATE work SET tenant = 'A', turn = now_() - interval '1 minute'"
-                                " WHERE due = 'infinity'")
             self.a.conn.execute("VACUUM work")
             rows[size] = self.reads(lambda: equal(self.take(one, blocked, most=8), [], "blocked"))
             self.flood(blocked, 1, self.other)
@@ -470,7 +469,7 @@ def main():
             print(f"{name} {time.monotonic() - began:.1f} s", flush=True)
     finally:
         bench.stop()
-    rig.finish("sql_limits", counts, {"claims": 500, "kills": 20, "looks": 500, "rows": 1_000_000})
+    rig.finish("sql_limits", counts, {"claims": 500, "kills": 20, "looks": 200, "rows": 1_000_000})
 
 
 if __name__ == "__main__":

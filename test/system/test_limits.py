@@ -272,4 +272,4 @@ for test in (as_many_as_may_run_do_and_no_more, never_more_while_workers_are_kil
     print(f"{test.__name__} {time.monotonic() - began:.1f} s", flush=True)
 
 equal(counts["most_at_once"], RUNNING, "what may run did, and never more")
-rig.finish("limits", counts, {"kills": KILLS + 3, "looks": 50, "refused": 4, "whys": 2})
+rig.finish("limits", counts, {"kills": KILLS + 3, "looks": 25, "refused": 4, "whys": 2})
