@@ -11,8 +11,9 @@ which has
 A run takes faults of one world only."""
 
 import bouncer
+import clock
 
-MODULES = [bouncer]
+MODULES = [bouncer, clock]
 
 
 def gather(name):

@@ -257,7 +257,7 @@ class Stack:
         self.environment = environment or {}
         (self.folder / "pg-home").mkdir()
         os.chmod(self.folder, 0o711)
-        self.cluster = Cluster(self.folder / "pg-home", postgres)
+        self.cluster = self.make_cluster(self.folder / "pg-home", postgres)
         self.logs = self.folder / "log"
         self.logs.mkdir()
         self.processes = []
@@ -274,6 +274,9 @@ class Stack:
             until(lambda api=api: self.ready(api), 20, f"{api.name} ready")
 
     # --- files and processes ---
+
+    def make_cluster(self, folder, settings):
+        return Cluster(folder, settings)
 
     def write_files(self):
         self.downstream_port = free_port()
