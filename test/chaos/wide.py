@@ -12,8 +12,9 @@ A run takes faults of one world only."""
 
 import bouncer
 import clock
+import rolling
 
-MODULES = [bouncer, clock]
+MODULES = [bouncer, clock, rolling]
 
 
 def gather(name):
