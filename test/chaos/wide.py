@@ -12,9 +12,10 @@ A run takes faults of one world only."""
 
 import bouncer
 import clock
+import oom
 import rolling
 
-MODULES = [bouncer, clock, rolling]
+MODULES = [bouncer, clock, oom, rolling]
 
 
 def gather(name):
