@@ -16,7 +16,7 @@ ready_seconds_max=30
 
 packages=(ca-certificates curl gcc libc6-dev libcairo2-dev libcjson-dev libcriterion-dev
 	libcurl4-openssl-dev libev-dev libmsgpack-dev libpcre2-dev libpq-dev libssl-dev node-llhttp
-	pgbouncer pkg-config postgresql-15 procps python3 python3-psycopg python3-venv util-linux)
+	pkg-config postgresql-15 procps python3 python3-psycopg python3-venv util-linux)
 
 say() { printf '%s\n' "$*" >&2; }
 die() {

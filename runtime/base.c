@@ -11,7 +11,7 @@ void hf_assert_fail(const char *expr, const char *file, int line, const char *fu
 	abort();
 }
 
-[[noreturn]] static void out_of_memory(size_t size)
+void hf_out_of_memory(size_t size)
 {
 	fprintf(stderr, "holdfast: out of memory (%zu bytes wanted)\n", size);
 	abort();
@@ -21,7 +21,7 @@ void *hf_alloc(size_t size)
 {
 	void *bytes = calloc(1, size ? size : 1);
 	if (!bytes)
-		out_of_memory(size);
+		hf_out_of_memory(size);
 	return bytes;
 }
 
@@ -29,7 +29,7 @@ void *hf_realloc(void *old, size_t size)
 {
 	void *bytes = realloc(old, size ? size : 1);
 	if (!bytes)
-		out_of_memory(size);
+		hf_out_of_memory(size);
 	return bytes;
 }
 
@@ -56,6 +56,6 @@ char *hf_format(const char *format, ...)
 	int len = vasprintf(&text, format, args);
 	va_end(args);
 	if (len < 0)
-		out_of_memory(0);
+		hf_out_of_memory(0);
 	return text;
 }

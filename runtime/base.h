@@ -25,6 +25,10 @@
 			release(*slot);                  \
 	}
 
+/* The one place where a process ends that lacks memory; also where a library cannot go on without.
+ */
+[[noreturn]] void hf_out_of_memory(size_t size);
+
 /* Memory, or the end of the process: what must survive is in Postgres, and sizes are bounded by
  * limits long before they reach malloc. hf_alloc returns zeroed bytes; size 0 is allowed. */
 [[nodiscard]] void *hf_alloc(size_t size);

@@ -29,6 +29,8 @@ int cmd_migrate(int argc, char **argv)
 		fprintf(stderr, "holdfast migrate: %s (SQLSTATE %s); nothing was changed\n",
 			err.text, err.sqlstate);
 		exit = EXIT_FAILED;
+	} else if (applied == MIGRATE_NEWER) {
+		puts("the schema is newer than this program, and was left as it is");
 	} else {
 		printf("schema is current, %d migration%s applied\n", applied,
 		       applied == 1 ? " was" : "s were");

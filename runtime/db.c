@@ -341,11 +341,18 @@ static bool take_result(struct db *db, PGresult *result)
 		PQclear(result);
 		return false;
 	}
-	if (PQresultStatus(result) != PGRES_PIPELINE_SYNC) {
-		if (call->result)
+	ExecStatusType status = PQresultStatus(result);
+	if (status != PGRES_PIPELINE_SYNC) {
+		/* An act has one answer. A second, or an error of libpq's own, which has no
+		 * SQLSTATE (it lacks memory), means that the end of an act was lost: whose answers
+		 * follow, nobody knows. */
+		bool own =
+		    status == PGRES_FATAL_ERROR && !PQresultErrorField(result, PG_DIAG_SQLSTATE);
+		if (own || call->result) {
 			PQclear(result);
-		else
-			call->result = result;
+			return false;
+		}
+		call->result = result;
 		return true;
 	}
 	PQclear(result);
@@ -381,7 +388,7 @@ static void db_receive(struct db *db)
 		}
 		ended = false;
 		if (!take_result(db, result)) {
-			db_lost(db, "the server ended the connection");
+			db_lost(db, "the server ended the connection, or its answers went astray");
 			return;
 		}
 	}

@@ -58,14 +58,16 @@ void sha256(struct slice bytes, unsigned char out[static 32])
 {
 	/* SHA256 may not be given a null pointer, not even for no bytes. */
 	const void *data = bytes.data ? bytes.data : "";
-	hf_assert(SHA256(data, bytes.len, out));
+	if (!SHA256(data, bytes.len, out)) /* it allocates, and fails at nothing else */
+		hf_out_of_memory(0);
 }
 
 static void hmac(const unsigned char *secret, struct slice bytes, unsigned char out[static 32])
 {
 	unsigned len = 0;
 	const unsigned char *data = (const unsigned char *)bytes.data;
-	hf_assert(HMAC(EVP_sha256(), secret, (int)SECRET_BYTES, data, bytes.len, out, &len));
+	if (!HMAC(EVP_sha256(), secret, (int)SECRET_BYTES, data, bytes.len, out, &len))
+		hf_out_of_memory(0);
 	hf_assert(len == SHA256_DIGEST_LENGTH);
 }
 

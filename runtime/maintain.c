@@ -22,12 +22,16 @@ constexpr int ROWS_A_ROUND = 200;           /* of each sweep */
 constexpr int SWEEP_BATCHES_A_ROUND = 20;   /* of ROWS_A_ROUND */
 constexpr int TOMBSTONE_PAGES_A_ROUND = 64; /* of one partition of effect */
 constexpr int EFFECT_PARTS = 16;
-constexpr int WAITING_A_ROUND = 1'000;     /* waiting tasks looked at */
-constexpr int COUNT_PAGES_A_ROUND = 2'000; /* of work, for the gauges: 16 MB */
-constexpr int64_t SLOW_EVERY_MS = 5'000;   /* weeks, retention, tombstones, gauges */
-constexpr int64_t BLOCKER_MS = 5'000;      /* in ClientRead while others wait (rule 12) */
-constexpr int64_t LEAP_MS = 86'400'000;    /* of the database's clock against ours: no sweep */
-constexpr int64_t RETRY_MAX_MS = 2'000;    /* between two tries to reach Postgres */
+constexpr int WAITING_A_ROUND = 1'000;       /* waiting tasks looked at */
+constexpr int COUNT_PAGES_A_ROUND = 2'000;   /* of work, for the gauges: 16 MB */
+constexpr int64_t SLOW_EVERY_MS = 5'000;     /* weeks, retention, tombstones, gauges */
+constexpr int64_t BLOCKER_MS = 5'000;        /* in ClientRead while others wait (rule 12) */
+constexpr int64_t LEAP_MS = 600'000;         /* the database's clock ahead of ours: no sweep */
+constexpr int64_t LEAP_WALL_MS = 86'400'000; /* ahead of this machine's clock: no sweep either */
+constexpr int64_t BACK_MS = 1'000;           /* the database's clock went back: rows are mended */
+constexpr int64_t MEND_MS = 10'000;          /* for so long, as some are held meanwhile */
+constexpr int MEND_PAGES_A_ROUND = 2'000;    /* of work: 16 MB */
+constexpr int64_t RETRY_MAX_MS = 2'000;      /* between two tries to reach Postgres */
 constexpr int WORKERS_MAX = 4'096;
 
 /* What the reaper saw of an incarnation: death is a counter that stands still (design §4). */
@@ -52,8 +56,10 @@ struct maintain {
 	struct look *looks;
 	size_t looks_count;
 	int64_t slow_at_ms;
-	int64_t clock_ms, clock_boot; /* the database's clock and ours, at the last round */
-	bool leapt;
+	/* The database's clock minus ours: when this process first looked, and last. */
+	int64_t ahead_first_ms, ahead_ms;
+	bool clock_seen, leapt;
+	int64_t mend_until_ms, mend_page;
 	char waiting_due[64], waiting_task[64]; /* where the next page begins; empty: anew */
 	int part;                               /* of effect, next to be swept */
 	int64_t page;
@@ -171,23 +177,49 @@ static int64_t wall_ms(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
 }
 
-/* A database clock that ran a day ahead of ours sweeps nothing until someone has looked at it and
- * started maintenance anew (rule 15). A leap that nobody saw, before we began, shows against the
- * clock of this machine. */
+/* A database clock that leapt ahead of ours lets nothing be swept until it is back, or until
+ * someone has looked at it and started maintenance anew (rule 15); a leap by a day, that nobody saw
+ * before we began, shows against the clock of this machine. Where it went back, rows of the time
+ * before are due far in the future. */
 static enum hf_code watch_clock(struct maintain *m, struct hf_err *err)
 {
-	int64_t now = 0, boot = clock_boot_ms();
+	int64_t now = 0;
 	hf_try(ask(m, "SELECT holdfast.to_ms(holdfast.now_())", 0, nullptr, &now, err));
-	int64_t ran = m->clock_ms ? now - m->clock_ms - (boot - m->clock_boot) : 0;
-	int64_t ahead = now - wall_ms();
-	if (!m->leapt && (ran > LEAP_MS || ahead > LEAP_MS)) {
-		m->leapt = true;
-		log_error(
-		    "the database's clock leapt; retention stops until maintenance is restarted",
-		    "ran_ahead_ms", LOG_INT(ran), "ahead_of_ours_ms", LOG_INT(ahead), nullptr);
+	int64_t ahead_ms = now - clock_boot_ms();
+	if (!m->clock_seen)
+		m->ahead_first_ms = m->ahead_ms = ahead_ms;
+	m->clock_seen = true;
+	if (ahead_ms < m->ahead_ms - BACK_MS) {
+		log_warn("the database's clock went back", "ms", LOG_INT(m->ahead_ms - ahead_ms),
+			 nullptr);
+		m->mend_until_ms = clock_boot_ms() + MEND_MS;
 	}
-	m->clock_ms = now;
-	m->clock_boot = boot;
+	m->ahead_ms = ahead_ms;
+	bool leapt = ahead_ms - m->ahead_first_ms > LEAP_MS || now - wall_ms() > LEAP_WALL_MS;
+	if (leapt && !m->leapt)
+		log_error("the database's clock leapt; retention stops until it is back, or "
+			  "maintenance is restarted",
+			  nullptr);
+	m->leapt = leapt;
+	return HF_OK;
+}
+
+static enum hf_code mend(struct maintain *m, struct hf_err *err)
+{
+	char page[24], pages[16], slack[24];
+	snprintf(page, sizeof page, "%lld", (long long)m->mend_page);
+	snprintf(pages, sizeof pages, "%d", MEND_PAGES_A_ROUND);
+	snprintf(slack, sizeof slack, "%lld", (long long)BACK_MS);
+	const char *const values[] = { page, pages, slack };
+	PGresult *result = nullptr;
+	hf_try(pg_run(m->conn, "SELECT next, mended FROM holdfast.mend_clock($1, $2, $3)", 3,
+		      values, &result, err));
+	m->mend_page = strtoll(PQgetvalue(result, 0, 0), nullptr, 10);
+	int64_t mended = strtoll(PQgetvalue(result, 0, 1), nullptr, 10);
+	PQclear(result);
+	metric_add(METRIC_maintained_total, "mended", mended);
+	if (mended)
+		log_info("due times of a clock that went back", "tasks", LOG_INT(mended), nullptr);
 	return HF_OK;
 }
 
@@ -392,7 +424,7 @@ static enum hf_code slow_round(struct maintain *m, struct hf_err *err)
 	metric_add(METRIC_maintained_total, "week_made", made);
 	if (made)
 		log_info("weeks made ahead", "weeks", LOG_INT(made), nullptr);
-	hf_try(watch_clock(m, err));
+	hf_try(mend(m, err)); /* a part at a time: another may have led when it went back */
 	if (!m->leapt) {
 		hf_try(retention(m, err));
 		hf_try(drain(m, "SELECT holdfast.sweep_windows(200)", "window_swept",
@@ -417,6 +449,7 @@ static enum hf_code round_(struct maintain *m, struct hf_err *err)
 		log_info("maintenance leads", nullptr);
 	m->leading = mine;
 	hf_try(bury(m, err));
+	hf_try(watch_clock(m, err));
 	if (!mine) {
 		forget(m);
 		return HF_OK;
@@ -429,6 +462,8 @@ static enum hf_code round_(struct maintain *m, struct hf_err *err)
 		     "attachments of dead APIs parked", err));
 	hf_try(drain(m, "SELECT holdfast.expire_parked(200)", "parked_expired",
 		     "parked for too long", err));
+	if (clock_boot_ms() < m->mend_until_ms)
+		hf_try(mend(m, err));
 	int64_t ended = 0;
 	char blocker[24];
 	snprintf(blocker, sizeof blocker, "%lld", (long long)BLOCKER_MS);

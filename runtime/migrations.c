@@ -112,7 +112,10 @@ static const char *const functions[] = {
 #endif
 };
 
-constexpr int LOCK_TRIES_MAX = 15; /* of lock_timeout 2 s each: half a minute for a rival's run */
+/* Who waits for a lock has others wait behind it: not for a second. */
+#define LOCK_TIMEOUT "800ms"
+constexpr int LOCK_TRIES_MAX = 40; /* half a minute for a rival's run, or for a long transaction */
+constexpr useconds_t LOCK_REST_US = 100'000;
 
 static enum hf_code run(PGconn *conn, const char *sql, struct hf_err *err)
 {
@@ -192,25 +195,6 @@ enum hf_code weeks_ensure(PGconn *conn, int ahead, int *made, struct hf_err *err
 	return HF_OK;
 }
 
-/* Waits for a rival's run without ever queueing behind it for long. The number is ours alone. */
-static enum hf_code lock(PGconn *conn, struct hf_err *err)
-{
-	for (int i = 0; i < LOCK_TRIES_MAX; i++) {
-		hf_try(run(conn,
-			   "BEGIN; SET LOCAL lock_timeout = '2s'; "
-			   "SET LOCAL client_min_messages = warning",
-			   err));
-		if (run(conn, "SELECT pg_advisory_xact_lock(4752001)", err) == HF_OK)
-			return HF_OK;
-		bool busy = strcmp(err->sqlstate, "55P03") == 0;
-		struct hf_err ignored;
-		(void)run(conn, "ROLLBACK", &ignored);
-		if (!busy)
-			return err->code;
-	}
-	return hf_fail(err, HF_BUSY, "another migration holds the lock");
-}
-
 static enum hf_code apply(PGconn *conn, int *applied, struct hf_err *err)
 {
 	hf_try(run(conn, sql_roles, err));
@@ -223,8 +207,10 @@ static enum hf_code apply(PGconn *conn, int *applied, struct hf_err *err)
 	int version = 0;
 	hf_try(
 	    one_int(conn, "SELECT coalesce(max(version), 0) FROM schema_version", &version, err));
-	if (version > migrations[countof(migrations) - 1].version)
+	if (version > migrations[countof(migrations) - 1].version) {
+		*applied = MIGRATE_NEWER;
 		return HF_OK;
+	}
 	for (size_t i = 0; i < countof(migrations); i++) {
 		if (migrations[i].version <= version)
 			continue;
@@ -245,14 +231,31 @@ static enum hf_code apply(PGconn *conn, int *applied, struct hf_err *err)
 	return weeks_ensure(conn, WEEKS_AHEAD, &made, err);
 }
 
-enum hf_code migrate(PGconn *conn, int *applied, struct hf_err *err)
+/* The number of the lock is ours alone; it ends with the transaction, whoever that ends. */
+static enum hf_code attempt(PGconn *conn, int *applied, struct hf_err *err)
 {
 	*applied = 0;
-	hf_try(lock(conn, err));
-	enum hf_code code = apply(conn, applied, err);
-	struct hf_err ignored;
+	hf_try(run(conn,
+		   "BEGIN; SET LOCAL lock_timeout = '" LOCK_TIMEOUT "'; "
+		   "SET LOCAL client_min_messages = warning",
+		   err));
+	enum hf_code code = run(conn, "SELECT pg_advisory_xact_lock(4752001)", err);
+	if (code == HF_OK)
+		code = apply(conn, applied, err);
 	if (code == HF_OK)
 		return run(conn, "COMMIT", err);
+	struct hf_err ignored;
 	(void)run(conn, "ROLLBACK", &ignored);
 	return code;
+}
+
+enum hf_code migrate(PGconn *conn, int *applied, struct hf_err *err)
+{
+	for (int i = 0; i < LOCK_TRIES_MAX; i++) {
+		enum hf_code code = attempt(conn, applied, err);
+		if (code == HF_OK || strcmp(err->sqlstate, "55P03") != 0)
+			return code;
+		usleep(LOCK_REST_US);
+	}
+	return hf_fail(err, HF_BUSY, "another migration or a long transaction holds a lock");
 }

@@ -6,10 +6,13 @@
 #include "runtime/err.h"
 #include "runtime/pgrun.h"
 
+constexpr int MIGRATE_NEWER = -1;
+
 /* Brings the store to this binary's schema: roles, migrations not applied yet, all functions,
  * grants, and the partitions of this week and those ahead; one transaction, under a lock, so any
- * number may run at once. `conn` is an administrator's. A newer schema is left as it is. `applied`
- * gets the number of migrations that were new. */
+ * number may run at once. It never waits long for a lock, as others would wait behind it, but tries
+ * again. `conn` is an administrator's. `applied` gets the number of migrations that were new, or
+ * MIGRATE_NEWER: a newer schema is left as it is. */
 enum hf_code migrate(PGconn *conn, int *applied, struct hf_err *err);
 
 /* Makes the partitions from this week (the database's) to `ahead` weeks later; as the owner's

@@ -258,6 +258,21 @@ static void greet(struct pgdial *dial)
 	}
 }
 
+/* What is wrong with the schema, or nullptr: one of the release behind serves this one as well. */
+static const char *schema_fault(int version)
+{
+	static int told;
+	if (version < DB_SCHEMA_VERSION) {
+		log_error("the schema is too old for this binary: run `holdfast migrate`", nullptr);
+		return "the schema is too old";
+	}
+	if (version > DB_SCHEMA_VERSION && version != told)
+		log_warn("the schema is newer than this binary; it goes on", "schema",
+			 LOG_INT(version), "binary", LOG_INT(DB_SCHEMA_VERSION), nullptr);
+	told = version;
+	return nullptr;
+}
+
 /* What is wrong with the store, by store_now(). One that lost something is told to stand still
  * first, so that processes which know nothing hear of it. */
 static const char *strangeness(struct pgdial *dial, const PGresult *result)
@@ -304,10 +319,9 @@ static const char *fault_of(struct pgdial *dial, const PGresult *result)
 		return LINEAGE_WAITS;
 	if (dial->timeline)
 		return strangeness(dial, result);
-	if (atoi(PQgetvalue(result, 0, 0)) < DB_SCHEMA_VERSION) {
-		log_error("the schema is too old for this binary: run `holdfast migrate`", nullptr);
-		return "the schema is too old";
-	}
+	const char *fault = schema_fault(atoi(PQgetvalue(result, 0, 0)));
+	if (fault)
+		return fault;
 	char hex[9]; /* a WAL file's name begins with its timeline */
 	snprintf(hex, sizeof hex, "%s", PQgetvalue(result, 0, 1));
 	dial->timeline = strtoul(hex, nullptr, 16);

@@ -84,6 +84,15 @@ struct socket_watch {
 	struct downstream *downstream;
 };
 
+/* Of what curl is told nothing may be left out: a request without its key is another request. */
+static void must_have(bool had_memory)
+{
+	if (!had_memory)
+		hf_out_of_memory(0);
+}
+
+#define option_set(...) must_have(curl_easy_setopt(__VA_ARGS__) != CURLE_OUT_OF_MEMORY)
+
 static void set_text(struct downstream_call *call, const char *text)
 {
 	hf_cleanup(buf) struct buf clean = {};
@@ -128,14 +137,16 @@ static void call_run(struct downstream_call *call)
 	call->hurried = timeout_ms < DOWNSTREAM_FAIR_MS;
 	int64_t connect_ms =
 	    timeout_ms < DOWNSTREAM_CONNECT_MS_MAX ? timeout_ms : DOWNSTREAM_CONNECT_MS_MAX;
-	curl_easy_setopt(call->easy, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
-	curl_easy_setopt(call->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)connect_ms);
+	option_set(call->easy, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+	option_set(call->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)connect_ms);
 	call->state = CALL_RUNNING;
 	call->host->running++;
 	call->host->repeats += call->repeat;
 	call->pass = breaker_pass(&call->host->breaker, clock_boot_ms());
 	call_timer(call, call->slow_ms);
-	hf_assert(curl_multi_add_handle(call->downstream->multi, call->easy) == CURLM_OK);
+	CURLMcode code = curl_multi_add_handle(call->downstream->multi, call->easy);
+	must_have(code != CURLM_OUT_OF_MEMORY);
+	hf_assert(code == CURLM_OK);
 }
 
 /* Ends without a word on the wire, once the loop is there. */
@@ -372,6 +383,7 @@ static void feed(struct downstream *downstream, curl_socket_t fd, int what)
 {
 	int running;
 	CURLMcode code = curl_multi_socket_action(downstream->multi, fd, what, &running);
+	must_have(code != CURLM_OUT_OF_MEMORY);
 	hf_assert(code == CURLM_OK);
 	reap(downstream);
 }
@@ -536,7 +548,7 @@ struct downstream *downstream_open(struct ev_loop *loop, const struct breaker_li
 	downstream->remotes =
 	    (struct remotes){ .count_max = DOWNSTREAM_HOSTS_MAX, .limits = *limits };
 	downstream->multi = curl_multi_init();
-	hf_assert(downstream->multi);
+	must_have(downstream->multi);
 	ev_init(&downstream->timer, on_time);
 	curl_multi_setopt(downstream->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
 	curl_multi_setopt(downstream->multi, CURLMOPT_SOCKETDATA, downstream);
@@ -572,14 +584,13 @@ static void set_method(CURL *easy, const struct downstream_request *request)
 	bool carries = request->has_body || strcmp(request->method, "POST") == 0 ||
 		       strcmp(request->method, "PUT") == 0 || strcmp(request->method, "PATCH") == 0;
 	if (carries) {
-		curl_easy_setopt(easy, CURLOPT_POST, 1L);
-		curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body.len);
-		curl_easy_setopt(easy, CURLOPT_POSTFIELDS,
-				 request->body.len ? request->body.data : "");
+		option_set(easy, CURLOPT_POST, 1L);
+		option_set(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body.len);
+		option_set(easy, CURLOPT_POSTFIELDS, request->body.len ? request->body.data : "");
 	} else if (strcmp(request->method, "HEAD") == 0) {
-		curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
+		option_set(easy, CURLOPT_NOBODY, 1L);
 	}
-	curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method);
+	option_set(easy, CURLOPT_CUSTOMREQUEST, request->method);
 }
 
 static bool header_given(const char *const *headers, const char *name)
@@ -591,52 +602,58 @@ static bool header_given(const char *const *headers, const char *name)
 	return false;
 }
 
+static void header_add(struct downstream_call *call, const char *line)
+{
+	struct curl_slist *longer = curl_slist_append(call->headers, line);
+	must_have(longer);
+	call->headers = longer;
+}
+
 static void set_headers(struct downstream_call *call, const char *const *headers)
 {
 	/* An empty value keeps curl from adding the header by itself: "Expect" would allow a second
 	 * try, the type would be that of a form. */
-	call->headers = curl_slist_append(nullptr, "Expect:");
+	header_add(call, "Expect:");
 	if (!header_given(headers, "content-type"))
-		call->headers = curl_slist_append(call->headers, "Content-Type:");
+		header_add(call, "Content-Type:");
 	if (!header_given(headers, "accept-encoding"))
-		call->headers = curl_slist_append(call->headers, "Accept-Encoding: identity");
+		header_add(call, "Accept-Encoding: identity");
 	if (!header_given(headers, "user-agent"))
-		call->headers = curl_slist_append(call->headers, "User-Agent: holdfast");
+		header_add(call, "User-Agent: holdfast");
 	for (; *headers; headers++)
-		call->headers = curl_slist_append(call->headers, *headers);
-	hf_assert(call->headers);
-	curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, call->headers);
+		header_add(call, *headers);
+	option_set(call->easy, CURLOPT_HTTPHEADER, call->headers);
 }
 
 static void set_options(struct downstream_call *call)
 {
 	CURL *easy = call->easy;
-	curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
-	curl_easy_setopt(easy, CURLOPT_CURLU, call->url);
-	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-	curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-	curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
-	curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
-	curl_easy_setopt(easy, CURLOPT_PROXY, "");
-	curl_easy_setopt(easy, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
-	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	option_set(easy, CURLOPT_PRIVATE, call);
+	option_set(easy, CURLOPT_CURLU, call->url);
+	option_set(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+	option_set(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	option_set(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+	option_set(easy, CURLOPT_SSL_VERIFYPEER, 1L);
+	option_set(easy, CURLOPT_SSL_VERIFYHOST, 2L);
+	option_set(easy, CURLOPT_PROXY, "");
+	option_set(easy, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
+	option_set(easy, CURLOPT_NOSIGNAL, 1L);
 	/* Else a call that ends while its name is looked up waits for the resolver's thread. */
-	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
+	option_set(easy, CURLOPT_QUICK_EXIT, 1L);
 	/* On a reused connection that turns out to be closed curl sends again without asking, which
 	 * is a second send of an un-keyed request. */
-	curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
-	curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L);
-	curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
-	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->error);
-	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
-	curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, call);
-	curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_connected);
-	curl_easy_setopt(easy, CURLOPT_PREREQDATA, call);
-	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
-	curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
-	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
-	curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
+	option_set(easy, CURLOPT_FRESH_CONNECT, 1L);
+	option_set(easy, CURLOPT_FORBID_REUSE, 1L);
+	option_set(easy, CURLOPT_FOLLOWLOCATION, 0L);
+	option_set(easy, CURLOPT_ERRORBUFFER, call->error);
+	option_set(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
+	option_set(easy, CURLOPT_OPENSOCKETDATA, call);
+	option_set(easy, CURLOPT_PREREQFUNCTION, on_connected);
+	option_set(easy, CURLOPT_PREREQDATA, call);
+	option_set(easy, CURLOPT_HEADERFUNCTION, on_header);
+	option_set(easy, CURLOPT_HEADERDATA, call);
+	option_set(easy, CURLOPT_WRITEFUNCTION, on_body);
+	option_set(easy, CURLOPT_WRITEDATA, call);
 }
 
 /* Finds the host, or settles a call that may not go there. */
@@ -700,7 +717,7 @@ downstream_start(struct downstream *downstream, const struct downstream_request 
 					  .may_send = request->may_send,
 					  .done = done,
 					  .ctx = ctx };
-	hf_assert(call->easy);
+	must_have(call->easy);
 	if (call->next)
 		call->next->prev = call;
 	downstream->calls = call;

@@ -210,10 +210,18 @@ bool egress_address_allowed(const struct egress *egress, const struct egress_tar
 	       memcmp(&literal, &to, sizeof to) == 0 && find_exact(egress, target, true);
 }
 
+/* That memory lacks says nothing against a URL, and must not fail a task. */
+static CURLUcode told(CURLUcode code)
+{
+	if (code == CURLUE_OUT_OF_MEMORY)
+		hf_out_of_memory(0);
+	return code;
+}
+
 static enum hf_code host_of(CURLU *url, struct egress_target *target, struct hf_err *err)
 {
 	char *host = nullptr;
-	if (curl_url_get(url, CURLUPART_HOST, &host, 0) != CURLUE_OK)
+	if (told(curl_url_get(url, CURLUPART_HOST, &host, 0)) != CURLUE_OK)
 		return hf_fail(err, HF_INVALID, "it has no host");
 	char *from = host;
 	size_t len = strlen(host);
@@ -248,17 +256,17 @@ static enum hf_code host_of(CURLU *url, struct egress_target *target, struct hf_
 static enum hf_code url_check(CURLU *url, struct egress_target *target, struct hf_err *err)
 {
 	char *text = nullptr;
-	if (curl_url_get(url, CURLUPART_SCHEME, &text, 0) != CURLUE_OK)
+	if (told(curl_url_get(url, CURLUPART_SCHEME, &text, 0)) != CURLUE_OK)
 		return hf_fail(err, HF_INVALID, "it has no scheme");
 	bool http = strcasecmp(text, "http") == 0 || strcasecmp(text, "https") == 0;
 	curl_free(text);
 	if (!http)
 		return hf_fail(err, HF_INVALID, "its scheme is neither http nor https");
-	if (curl_url_get(url, CURLUPART_ZONEID, &text, 0) == CURLUE_OK) {
+	if (told(curl_url_get(url, CURLUPART_ZONEID, &text, 0)) == CURLUE_OK) {
 		curl_free(text);
 		return hf_fail(err, HF_INVALID, "it has a zone ID");
 	}
-	if (curl_url_get(url, CURLUPART_PORT, &text, CURLU_DEFAULT_PORT) != CURLUE_OK)
+	if (told(curl_url_get(url, CURLUPART_PORT, &text, CURLU_DEFAULT_PORT)) != CURLUE_OK)
 		return hf_fail(err, HF_INVALID, "it has no port");
 	target->port = (int)strtol(text, nullptr, 10);
 	curl_free(text);
@@ -269,8 +277,9 @@ enum hf_code egress_url(const char *text, CURLU **out, struct egress_target *tar
 			struct hf_err *err)
 {
 	CURLU *url = curl_url();
-	hf_assert(url);
-	CURLUcode said = curl_url_set(url, CURLUPART_URL, text, CURLU_DISALLOW_USER);
+	if (!url)
+		hf_out_of_memory(0);
+	CURLUcode said = told(curl_url_set(url, CURLUPART_URL, text, CURLU_DISALLOW_USER));
 	enum hf_code code = said == CURLUE_OK
 				? url_check(url, target, err)
 				: hf_fail(err, HF_INVALID, "%s", curl_url_strerror(said));
@@ -303,7 +312,7 @@ static enum hf_code exact_parse(const char *text, struct egress_target *out, str
 		return hf_fail(err, HF_INVALID, "host, host:port or *.suffix is wanted");
 	snprintf(url_text, sizeof url_text, "http://%s/", text);
 	hf_try(egress_url(url_text, &url, out, err));
-	if (curl_url_get(url, CURLUPART_PORT, &port, 0) != CURLUE_OK)
+	if (told(curl_url_get(url, CURLUPART_PORT, &port, 0)) != CURLUE_OK)
 		out->port = 0;
 	curl_free(port);
 	curl_url_cleanup(url);

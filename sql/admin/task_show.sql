@@ -1,6 +1,7 @@
 -- `holdfast task show`: a task as one JSON object. $1 week, $2 task. Read only, by an
 -- administrator. Stored JSON stays json, never jsonb: its bytes count. At equal times an event
--- stands before the step that followed it.
+-- stands before the step that followed it. Steps and events keep their own order, whatever the
+-- clock did meanwhile.
 SELECT json_build_object(
     'task_id', 'tsk_' || translate(encode(t.task, 'base64'), '+/', '-_'),
     'tool', v.name,
@@ -19,7 +20,7 @@ SELECT json_build_object(
     'history', (
         SELECT coalesce(json_agg(h.entry ORDER BY h.at, h.rank, h.place), '[]')
         FROM (
-            SELECT s.at, 1 AS rank, s.place, json_build_object(
+            SELECT max(s.at) OVER (ORDER BY s.place) AS at, 1 AS rank, s.place, json_build_object(
                 'what', s.kind,
                 'at', to_char(s.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
                 'after_ms', greatest(round(extract(epoch FROM s.at - t.accepted) * 1000), 0)::bigint,
@@ -39,7 +40,7 @@ SELECT json_build_object(
             FROM holdfast.step s
             WHERE s.week = t.week AND s.task = t.task
             UNION ALL
-            SELECT e.at, 0, e.place, json_build_object(
+            SELECT max(e.at) OVER (ORDER BY e.place), 0, e.place, json_build_object(
                 'what', e.kind,
                 'at', to_char(e.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
                 'after_ms', round(extract(epoch FROM e.at - t.accepted) * 1000)::bigint,

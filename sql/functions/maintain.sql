@@ -129,6 +129,38 @@ BEGIN
     RETURN n;
 END $$;
 
+-- After the clock went back: rows that it wrote while it was ahead, in some pages of `work`. What they
+-- wait for is due as long after now as it was after that write, or it would be due by as much later
+-- as the clock leapt; what was tried or sent cannot have been after now. Deadlines stay. Returns the
+-- next page, 0 at the end, and how many were mended. What others hold is for the next time.
+CREATE OR REPLACE FUNCTION mend_clock(page bigint, pages integer, slack_ms bigint)
+RETURNS TABLE (next bigint, mended integer)
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    at timestamptz := now_();
+    total bigint := pg_relation_size('holdfast.work') / current_setting('block_size')::bigint;
+    w record;
+BEGIN
+    mended := 0;
+    FOR w IN SELECT x.ctid AS tid, x.week, x.task, x.state, x.updated - at AS ahead FROM work x
+             WHERE x.ctid >= format('(%s,0)', page)::tid
+               AND x.ctid < format('(%s,0)', page + pages)::tid
+               AND x.updated > at + ms(slack_ms) FOR UPDATE SKIP LOCKED LOOP
+        UPDATE work x SET due = x.due - w.ahead, first_try = least(x.first_try, at),
+               sent = least(x.sent, at), updated = at
+        WHERE x.ctid = w.tid;
+        IF w.state = 'waiting' THEN
+            UPDATE inbox i SET until = i.until - w.ahead, asked = at
+            WHERE i.week = w.week AND i.task = w.task AND i.how IS NULL AND i.asked > at;
+        END IF;
+        mended := mended + 1;
+    END LOOP;
+    next := CASE WHEN page + pages >= total THEN 0 ELSE page + pages END;
+    RETURN NEXT;
+END $$;
+
 -- Removes tasks of a week whose retention is over, in one limited batch, and turns their effects
 -- into tombstones in the same commit (rule 15). Returns how many. Locks: week, effect, in order.
 CREATE OR REPLACE FUNCTION sweep(week integer, most integer) RETURNS integer

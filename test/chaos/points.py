@@ -62,6 +62,7 @@ class Trap:
         """Forgets the last; 0 arms nothing."""
         self.page[:PAGE.size] = PAGE.pack(0, 0, 0, b"")
         self.page[:4] = struct.pack("<I", point)
+        self.point = point
 
     def disarm(self):
         """Nothing dies after it; what died before is still to be read."""
@@ -75,10 +76,13 @@ class Trap:
 
 
 class Lane:
+    SHIM = "killat"
+    POINTS_MAX = POINTS_MAX
+
     def __init__(self, number, seed, findings, folder, schedule):
         self.findings, self.schedule = findings, schedule
         self.traps = {name: Trap(folder / f"trap-{number}-{name}") for name in ("worker-1", "api-1")}
-        environments = {name: {"LD_PRELOAD": str(folder / "killat.so"), "KILLAT": str(trap.path)}
+        environments = {name: {"LD_PRELOAD": str(folder / f"{self.SHIM}.so"), "KILLAT": str(trap.path)}
                         for name, trap in self.traps.items()}
         self.stack = world.World(findings, workers=1, apis=1, settings=SETTINGS,
                                  environments=environments)
@@ -114,7 +118,7 @@ class Lane:
         trap = self.traps[process.name]
         began = time.monotonic()
         through = 0
-        for point in range(first, POINTS_MAX, step):
+        for point in range(first, self.POINTS_MAX, step):
             died = getattr(self, f"do_{name}", self.do_shape)(name, process, trap, point)
             if died:
                 self.points[name] += 1
@@ -166,10 +170,10 @@ class Lane:
             self.caller.poll(task) if task.handle else self.caller.call(task)
             if tool == "chaos_cancel" and not task.cancelled and "slow1" in task.message:
                 self.caller.cancel(task)  # with two phases done, in the third
-            died = died or self.revive(process, trap)
+            died = self.revive(process, trap) or died
             time.sleep(0.002)
         trap.disarm()
-        died = died or self.revive(process, trap)
+        died = self.revive(process, trap) or died
         if not task.over:
             self.findings.add("V9", f"{tool} killed at point {point} does not end", task=task.handle)
         return died
@@ -190,9 +194,9 @@ class Lane:
         end = time.monotonic() + TASK_S_MAX
         while not answered() and time.monotonic() < end:
             ask()
-            died = died or self.revive(process, trap)
+            died = self.revive(process, trap) or died
         trap.disarm()
-        died = died or self.revive(process, trap)
+        died = self.revive(process, trap) or died
         if not answered():
             self.findings.add("V9", "no answer in the end")
         return died
@@ -247,7 +251,7 @@ class Lane:
             time.sleep(0.005)
 
 
-def run(seed, schedules=None):
+def run(seed, schedules=None, kind=Lane, test="chaos_points", least=POINTS_MIN):
     """The summary."""
     findings = world.Findings()
     began = time.monotonic()
@@ -255,9 +259,9 @@ def run(seed, schedules=None):
         folder = pathlib.Path(folder)
         shapes.VISIBLE_WITHIN_MS, visible = VISIBLE_WITHIN_MS, shapes.VISIBLE_WITHIN_MS
         os.chmod(folder, 0o755)
-        subprocess.run(["gcc", "-std=gnu2x", "-O1", "-shared", "-fPIC", "-o", folder / "killat.so",
-                        HERE / "killat.c", "-ldl"], check=True)
-        lanes = rig.in_parallel(lambda one: Lane(one[0], seed, findings, folder, one[1]),
+        subprocess.run(["gcc", "-std=gnu2x", "-O1", "-shared", "-fPIC", "-o", folder / f"{kind.SHIM}.so",
+                        HERE / f"{kind.SHIM}.c", "-ldl"], check=True)
+        lanes = rig.in_parallel(lambda one: kind(one[0], seed, findings, folder, one[1]),
                                 list(enumerate(schedules or LANES, 1)))
         shapes.VISIBLE_WITHIN_MS = visible
         counts = sum(rig.in_parallel(lambda lane: lane.run(), lanes), collections.Counter())
@@ -268,8 +272,8 @@ def run(seed, schedules=None):
             calls[name].update(hit)
     swept = {name for schedule in schedules or LANES for name, *_ in schedule}
     unhit = [f"{name}: {points[name]} points" for name in sorted(swept)
-             if points[name] < POINTS_MIN[name]]
-    return {"test": "chaos_points", "passed": sum(points.values()),
+             if points[name] < least[name]]
+    return {"test": test, "passed": sum(points.values()),
             "failed": len(findings) + len(unhit), "seed": seed, "points": dict(points),
             "calls": calls, "tasks": counts.pop("tasks", 0), "effects": counts.pop("effects", 0),
             "counts": dict(sorted(counts.items())), "seconds": round(time.monotonic() - began, 1),

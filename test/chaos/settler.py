@@ -85,7 +85,7 @@ class Operator(threading.Thread):
                 self.must_refuse("settle", task, verdict, "--by", "twice", "--why", "twice")
         elif done.returncode not in EXIT_DATABASE_CODES:
             self.findings.add("settle", f"settle {verdict} of an unknown task: exit "
-                              f"{done.returncode}", task=task, text=done.stderr)
+                              f"{done.returncode}", task=task, stderr=done.stderr)
         self.journal.line(task, "settled", **{name: value for name, value in one.items()
                                               if name not in ("task", "at")})
 

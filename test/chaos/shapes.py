@@ -25,6 +25,7 @@ one AS (
 SELECT json_build_object('phase', phase)::text FROM one
 """
 DAY_MS = 86_400_000
+DEADLINE_MS = 3_600_000
 RETRIES = {"attempts": 200, "backoff_first_ms": 20, "backoff_max_ms": 300}
 BACKOFF_MAX_MS = 300
 # When mail can be read back at the latest; no fault makes it later than SLOW_BEFORE_MS.
@@ -167,7 +168,7 @@ def make(folder, tool, program):
         "inputSchema": {"type": "object", "required": ["effect_id"], "additionalProperties": False,
                         "properties": {"effect_id": {"type": "string"}, "n": number, "ms": number,
                                        "slow_ms": number}},
-        "poll_interval_ms": 50, "deadline_ms": 3_600_000, "crash_limit": 1000, "phases": phases,
+        "poll_interval_ms": 50, "deadline_ms": DEADLINE_MS, "crash_limit": 1000, "phases": phases,
         "result": {"text": "done {/task/effect_id}", "structured": {
             "n": {"$from": "/args/n"}, "last": {"$from": f"/state/{phases[-1]['name']}"}}},
         **more}

@@ -11,14 +11,17 @@ which has
 A run takes faults of one world only."""
 
 import bouncer
+import clock
 import diskfull
 import hints
+import oom
 import poison
 import powercut
 import restore
+import rolling
 import sweeps
 
-MODULES = [bouncer, diskfull, hints, poison, powercut, restore, sweeps]
+MODULES = [bouncer, clock, diskfull, hints, oom, poison, powercut, restore, rolling, sweeps]
 
 
 def gather(name):
