@@ -283,7 +283,9 @@ static void call_again(struct db *db, struct call *call)
 		call_free(call);
 }
 
-/* The answer of the oldest call is whole. False: the connection is no good any more. */
+/* The answer of the oldest call is whole. False: the connection is no good any more. A warning says
+ * that what was done may be here alone, and can be seen: before it is asked for again there must be
+ * the barrier of a new connection, else the same row would answer as a repeat (rules 11 and 13). */
 static bool call_answered(struct db *db, struct call *call)
 {
 	bool warned = db->warned;
@@ -313,7 +315,7 @@ static bool call_answered(struct db *db, struct call *call)
 	log_warn("statement failed, will be sent again", "connection", db->name, "sqlstate", state,
 		 "error", rows ? "a warning at commit" : err.text, nullptr);
 	call_again(db, call);
-	return rows || fail != PGFAIL_RECONNECT;
+	return !rows && fail != PGFAIL_RECONNECT;
 }
 
 static bool take_result(struct db *db, PGresult *result)
@@ -363,7 +365,7 @@ static void db_receive(struct db *db)
 		}
 		ended = false;
 		if (!take_result(db, result)) {
-			db_lost(db, "the server ended the connection");
+			db_lost(db, "it is of no use any more");
 			return;
 		}
 	}
@@ -451,7 +453,13 @@ struct db *db_open(struct ev_loop *loop, const struct db_options *options)
 	struct db *db = hf_alloc(sizeof *db);
 	db->loop = loop;
 	db->name = hf_format("holdfast %s", options->name);
-	db->dial = pgdial_new(loop, options->dsn, db->name, options->listen, on_dialed, db);
+	const struct pgdial_options dial = {
+		.dsn = options->dsn,
+		.application = db->name,
+		.greets = true,
+		.listen = options->listen,
+	};
+	db->dial = pgdial_new(loop, &dial, on_dialed, db);
 	db->lane = strrchr(db->name, ' ') + 1;
 	db->notified = options->notified;
 	db->connected = options->connected;

@@ -1,9 +1,12 @@
 /* pgdial.c - a round over the hosts:
  *
- *   idle ──► starting* ──► resolving* ──► connecting* ──► greeting* ──► done
- *                │  ▲            │              │             │
- *                ▼  └────────────┴── next address, next host ─┘
+ *   idle ──► starting* ──► resolving* ──► connecting* ──► asking* ──► greeting* ──► done
+ *                │  ▲            │              │           │          │
+ *                ▼  └────────────┴── next address, next host┴──────────┘
  *              done without one                        * suspended: a callback resumes
+ *
+ * asking: which timeline it is on, a read alone. Only the one that is chosen is greeted, for that
+ * commits: at a primary that was replaced nothing is written, and nobody waits for its standby.
  */
 #include "runtime/pgdial.h"
 
@@ -19,7 +22,14 @@
 
 constexpr int OPTIONS_MAX = 80; /* of libpq, and ours */
 
-enum dial_state { DIAL_IDLE, DIAL_STARTING, DIAL_RESOLVING, DIAL_CONNECTING, DIAL_GREETING };
+enum dial_state {
+	DIAL_IDLE,
+	DIAL_STARTING,
+	DIAL_RESOLVING,
+	DIAL_CONNECTING,
+	DIAL_ASKING,
+	DIAL_GREETING,
+};
 
 struct host {
 	struct pgdial *dial;
@@ -31,8 +41,9 @@ struct host {
 struct pgdial {
 	struct ev_loop *loop;
 	PQconninfoOption *options;
-	char *application, *greeting;
-	char bad[200]; /* why the DSN does not parse */
+	char *application, *attributes;
+	char *greeting; /* nullptr: none */
+	char bad[200];  /* why the DSN does not parse */
 	int64_t address_ms;
 	struct host hosts[DIAL_HOSTS_MAX];
 	int hosts_count;
@@ -45,9 +56,7 @@ struct pgdial {
 	char addresses[RESOLVE_ADDRESSES_MAX][RESOLVE_ADDRESS_LEN];
 	size_t addresses_count, address;
 	char why[300];
-	/* The first round of a process asks every host, and takes the newest of those that write.
-	 */
-	bool survey;
+	bool survey; /* of several: the newest of those that write is looked for */
 	PGconn *best;
 	unsigned long best_timeline;
 	int best_host;
@@ -55,8 +64,8 @@ struct pgdial {
 	PGconn *conn;
 	ev_io io;
 	ev_timer timer;
-	unsigned long timeline; /* 0: not greeted yet */
-	bool warned;
+	unsigned long timeline; /* 0: not told yet */
+	bool greeted, warned;
 };
 
 /* The newest timeline that any connection of this process has seen. */
@@ -145,6 +154,12 @@ static void wait_for(struct pgdial *dial, int64_t ms)
 	ev_timer_start(dial->loop, &dial->timer);
 }
 
+/* Once one is found, the others are not waited for as long. */
+static int64_t patience(const struct pgdial *dial, int64_t ms)
+{
+	return dial->best ? DIAL_OTHER_MS : ms;
+}
+
 static void say_why(struct pgdial *dial, const char *why)
 {
 	const struct host *host = &dial->hosts[dial->host];
@@ -180,7 +195,7 @@ static bool address_begin(struct pgdial *dial, const char *address)
 {
 	const struct host *host = &dial->hosts[dial->host];
 	struct params params = {};
-	param(&params, "target_session_attrs", "read-write");
+	param(&params, "target_session_attrs", dial->attributes);
 	param(&params, "tcp_user_timeout", "5000");
 	param(&params, "keepalives_idle", "5");
 	param(&params, "keepalives_interval", "2");
@@ -203,17 +218,15 @@ static bool address_begin(struct pgdial *dial, const char *address)
 		return false;
 	}
 	watch(dial, EV_WRITE);
-	wait_for(dial, dial->address_ms);
+	wait_for(dial, patience(dial, dial->address_ms));
 	return true;
 }
 
-static void round_end(struct pgdial *dial)
+static void round_end(struct pgdial *dial, PGconn *conn)
 {
-	PGconn *conn = dial->best;
-	dial->best = nullptr;
-	dial->best_timeline = 0;
+	hf_assert(!dial->best);
 	if (conn)
-		dial->good = dial->best_host;
+		dial->good = dial->host;
 	dial->state = DIAL_IDLE;
 	ev_io_stop(dial->loop, &dial->io);
 	ev_timer_stop(dial->loop, &dial->timer);
@@ -238,34 +251,54 @@ static bool flush(struct pgdial *dial)
 	return left >= 0;
 }
 
-static void greet(struct pgdial *dial)
+static void query(struct pgdial *dial, const char *sql, int64_t wait_ms)
 {
-	dial->state = DIAL_GREETING;
-	dial->timeline = 0;
 	dial->warned = false;
-	PQsetNoticeReceiver(dial->conn, on_notice, dial);
-	/* One that writes is at hand: another is not waited for as long. */
-	wait_for(dial, dial->best ? DIAL_ADDRESS_MS : DIAL_GREETING_MS);
-	if (PQsetnonblocking(dial->conn, 1) != 0 || !PQsendQuery(dial->conn, dial->greeting) ||
-	    !flush(dial)) {
+	wait_for(dial, wait_ms);
+	if (!PQsendQuery(dial->conn, sql) || !flush(dial)) {
 		address_failed(dial, PQerrorMessage(dial->conn));
 		dial_on(dial);
 	}
 }
 
-/* What is wrong with the answer, or nullptr. */
-static const char *fault_of(struct pgdial *dial, const PGresult *result)
+static void ask(struct pgdial *dial)
 {
-	if (PQresultStatus(result) == PGRES_COMMAND_OK)
-		return nullptr;
-	if (PQresultStatus(result) != PGRES_TUPLES_OK)
-		return PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) ?: "no greeting";
-	if (atoi(PQgetvalue(result, 0, 0)) < DB_SCHEMA_VERSION) {
-		log_error("the schema is too old for this binary: run `holdfast migrate`", nullptr);
-		return "the schema is too old";
+	dial->state = DIAL_ASKING;
+	dial->timeline = 0;
+	PQsetNoticeReceiver(dial->conn, on_notice, dial);
+	PQsetnonblocking(dial->conn, 1);
+	query(dial, "SELECT pg_walfile_name(pg_current_wal_lsn())",
+	      patience(dial, DIAL_ADDRESS_MS));
+}
+
+static void greeted(struct pgdial *dial)
+{
+	PGconn *conn = dial->conn;
+	dial->conn = nullptr;
+	if (PQenterPipelineMode(conn)) {
+		round_end(dial, conn);
+		return;
 	}
+	dial->conn = conn;
+	address_failed(dial, "no pipeline");
+	dial_on(dial);
+}
+
+static void greet(struct pgdial *dial)
+{
+	dial->state = DIAL_GREETING;
+	dial->greeted = false;
+	if (dial->greeting)
+		query(dial, dial->greeting, DIAL_GREETING_MS);
+	else
+		greeted(dial);
+}
+
+/* What is wrong with the timeline, or nullptr. */
+static const char *timeline_fault(struct pgdial *dial, const PGresult *result)
+{
 	char hex[9]; /* a WAL file's name begins with its timeline */
-	snprintf(hex, sizeof hex, "%s", PQgetvalue(result, 0, 1));
+	snprintf(hex, sizeof hex, "%s", PQgetvalue(result, 0, 0));
 	unsigned long timeline = strtoul(hex, nullptr, 16);
 	if (timeline < newest_timeline) {
 		log_error("a primary that was replaced is refused; after a restore of an older "
@@ -279,9 +312,29 @@ static const char *fault_of(struct pgdial *dial, const PGresult *result)
 	return nullptr;
 }
 
-/* The connection at hand is good; of two the newer counts. */
-static void greeted(struct pgdial *dial)
+static const char *fault_of(struct pgdial *dial, const PGresult *result)
 {
+	if (PQresultStatus(result) == PGRES_COMMAND_OK)
+		return nullptr;
+	if (PQresultStatus(result) != PGRES_TUPLES_OK)
+		return PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) ?: "no greeting";
+	if (dial->state == DIAL_ASKING)
+		return timeline_fault(dial, result);
+	if (atoi(PQgetvalue(result, 0, 0)) < DB_SCHEMA_VERSION) {
+		log_error("the schema is too old for this binary: run `holdfast migrate`", nullptr);
+		return "the schema is too old";
+	}
+	dial->greeted = true;
+	return nullptr;
+}
+
+/* Which timeline the one at hand is on is told; of two the newer counts. */
+static void asked(struct pgdial *dial)
+{
+	if (!dial->survey) {
+		greet(dial);
+		return;
+	}
 	ev_io_stop(dial->loop, &dial->io);
 	ev_timer_stop(dial->loop, &dial->timer);
 	PGconn *worse = dial->conn;
@@ -294,38 +347,54 @@ static void greeted(struct pgdial *dial)
 	PQfinish(worse);
 	dial->conn = nullptr;
 	dial->state = DIAL_STARTING;
-	if (dial->survey) {
-		dial->address = dial->addresses_count; /* of this host, one is enough */
-		dial_on(dial);
-	} else {
-		round_end(dial);
-	}
+	dial->address = dial->addresses_count; /* of this host, one is enough */
+	dial_on(dial);
 }
 
-static void greeting_receive(struct pgdial *dial)
+/* All were asked; true: the newest is at hand, to be greeted. */
+static bool best_take(struct pgdial *dial)
 {
-	const char *fault = PQconsumeInput(dial->conn) ? nullptr : PQerrorMessage(dial->conn);
-	char text[200] = "";
-	while (!fault && !PQisBusy(dial->conn)) {
+	if (!dial->best)
+		return false;
+	dial->conn = dial->best;
+	dial->host = dial->best_host;
+	dial->best = nullptr;
+	dial->survey = false;
+	greet(dial);
+	return true;
+}
+
+/* Takes what has come; true: the answer is whole. */
+static bool answer_take(struct pgdial *dial, char fault[200])
+{
+	while (!*fault && !PQisBusy(dial->conn)) {
 		PGresult *result = PQgetResult(dial->conn);
-		if (!result) {
-			if (dial->warned)
-				fault = "a warning at its first commit";
-			else if (!dial->timeline || !PQenterPipelineMode(dial->conn))
-				fault = "no greeting";
-			break;
-		}
-		fault = fault_of(dial, result);
-		if (fault) {
-			snprintf(text, sizeof text, "%s", fault);
-			fault = text;
-		}
+		if (!result)
+			return true;
+		const char *wrong = fault_of(dial, result);
+		snprintf(fault, 200, "%s", wrong ? wrong : "");
 		PQclear(result);
 	}
-	if (fault) {
+	return false;
+}
+
+static void receive(struct pgdial *dial)
+{
+	char fault[200] = "";
+	if (!PQconsumeInput(dial->conn))
+		snprintf(fault, sizeof fault, "%s", PQerrorMessage(dial->conn));
+	bool whole = answer_take(dial, fault);
+	bool told = dial->state == DIAL_ASKING ? dial->timeline != 0 : dial->greeted;
+	if (!*fault && whole && dial->warned)
+		snprintf(fault, sizeof fault, "a warning at its first commit");
+	else if (!*fault && whole && !told)
+		snprintf(fault, sizeof fault, "no greeting");
+	if (*fault) {
 		address_failed(dial, fault);
 		dial_on(dial);
-	} else if (!PQisBusy(dial->conn) && PQpipelineStatus(dial->conn) == PQ_PIPELINE_ON) {
+	} else if (whole && dial->state == DIAL_ASKING) {
+		asked(dial);
+	} else if (whole) {
 		greeted(dial);
 	}
 }
@@ -367,7 +436,7 @@ static bool host_begin(struct pgdial *dial)
 		return false;
 	}
 	dial->state = DIAL_RESOLVING;
-	wait_for(dial, DIAL_RESOLVE_MS);
+	wait_for(dial, patience(dial, DIAL_RESOLVE_MS));
 	return true;
 }
 
@@ -383,18 +452,19 @@ static void dial_on(struct pgdial *dial)
 		if (host_begin(dial))
 			return;
 	}
-	round_end(dial);
+	if (!best_take(dial))
+		round_end(dial, nullptr);
 }
 
 static void on_io(struct ev_loop *, ev_io *watcher, int events)
 {
 	struct pgdial *dial = container_of(watcher, struct pgdial, io);
-	if (dial->state == DIAL_GREETING) {
+	if (dial->state == DIAL_ASKING || dial->state == DIAL_GREETING) {
 		if ((events & EV_WRITE) && !flush(dial)) {
 			address_failed(dial, PQerrorMessage(dial->conn));
 			dial_on(dial);
 		} else if (events & EV_READ) {
-			greeting_receive(dial);
+			receive(dial);
 		}
 		return;
 	}
@@ -406,7 +476,7 @@ static void on_io(struct ev_loop *, ev_io *watcher, int events)
 		watch(dial, EV_WRITE);
 		break;
 	case PGRES_POLLING_OK:
-		greet(dial);
+		ask(dial);
 		break;
 	default:
 		address_failed(dial, PQerrorMessage(dial->conn));
@@ -420,35 +490,37 @@ static void on_timer(struct ev_loop *, ev_timer *watcher, int)
 	struct pgdial *dial = container_of(watcher, struct pgdial, timer);
 	if (dial->state == DIAL_STARTING && dial->bad[0]) {
 		memcpy(dial->why, dial->bad, sizeof dial->bad);
-		round_end(dial);
+		round_end(dial, nullptr);
 		return;
 	}
 	if (dial->state == DIAL_RESOLVING) {
 		say_why(dial, "no address in time");
 		dial->state = DIAL_STARTING;
 	} else if (dial->state != DIAL_STARTING) {
-		address_failed(dial, dial->state == DIAL_GREETING ? "no greeting in time"
-								  : "no connection in time");
+		address_failed(dial, "no answer in time");
 	}
 	dial_on(dial);
 }
 
-struct pgdial *pgdial_new(struct ev_loop *loop, const char *dsn, const char *application,
-			  const char *listen, pgdial_done *done, void *ctx)
+struct pgdial *pgdial_new(struct ev_loop *loop, const struct pgdial_options *options,
+			  pgdial_done *done, void *ctx)
 {
+	const char *listen = options->listen;
+	hf_assert(options->greets || !listen);
 	struct pgdial *dial = hf_alloc(sizeof *dial);
 	dial->loop = loop;
-	dial->application = hf_strdup(application);
-	dial->greeting =
-	    hf_format("%s%s%sSELECT holdfast.barrier(), "
-		      "pg_walfile_name(pg_current_wal_lsn())",
-		      listen ? "LISTEN " : "", listen ? listen : "", listen ? "; " : "");
+	dial->application = hf_strdup(options->application);
+	dial->attributes = hf_strdup(options->attributes ? options->attributes : "read-write");
+	if (options->greets)
+		dial->greeting =
+		    hf_format("%s%s%sSELECT holdfast.barrier()", listen ? "LISTEN " : "",
+			      listen ? listen : "", listen ? "; " : "");
 	dial->done = done;
 	dial->ctx = ctx;
 	ev_init(&dial->io, on_io);
 	ev_init(&dial->timer, on_timer);
 	char *reason = nullptr;
-	dial->options = PQconninfoParse(dsn, &reason);
+	dial->options = PQconninfoParse(options->dsn, &reason);
 	if (dial->options)
 		hosts_read(dial);
 	else
@@ -474,6 +546,7 @@ void pgdial_free(struct pgdial *dial)
 	}
 	PQconninfoFree(dial->options);
 	free(dial->application);
+	free(dial->attributes);
 	free(dial->greeting);
 	free(dial);
 }
@@ -483,7 +556,8 @@ void pgdial_start(struct pgdial *dial)
 	hf_assert(dial->state == DIAL_IDLE);
 	dial->state = DIAL_STARTING;
 	dial->tried = 0;
-	dial->survey = newest_timeline == 0 && dial->hosts_count > 1;
+	dial->survey = dial->hosts_count > 1;
+	dial->best_timeline = 0;
 	dial->address = dial->addresses_count = 0;
 	wait_for(dial, 0);
 }

@@ -10,7 +10,9 @@ which has
 
 A run takes faults of one world only."""
 
-MODULES = []
+import failover
+
+MODULES = [failover]
 
 
 def gather(name):
