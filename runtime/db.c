@@ -45,6 +45,7 @@ struct calls {
 };
 
 struct db {
+	struct db *next_open;
 	struct ev_loop *loop;
 	char *name;
 	struct pgdial *dial;
@@ -62,8 +63,13 @@ struct db {
 	struct calls flight; /* sent, in order */
 	int64_t connect_at_ms, flight_since_ms;
 	int failures;
-	bool warned; /* a WARNING came while the oldest call ran: its commit is unknown */
+	bool warned;  /* a WARNING came while the oldest call ran: its commit is unknown */
+	bool doubted; /* another connection knows better which host is the primary */
 };
+
+/* All of the process. They are connected to one primary: who only reads learns from who writes that
+ * it is none any more, else it would answer from there for ever. */
+static struct db *open_dbs;
 
 static void calls_init(struct calls *calls)
 {
@@ -205,6 +211,30 @@ static void on_timer(struct ev_loop *, ev_timer *watcher, int)
 	timer_set(db);
 }
 
+/* --- the others ------------------------------------------------------------------------------- */
+
+static void doubt(struct db *db)
+{
+	db->doubted = db->state == DB_UP;
+	ev_feed_event(db->loop, &db->kick, EV_CUSTOM);
+}
+
+/* This one was told that its primary takes no writes. */
+static void doubt_others(const struct db *db)
+{
+	for (struct db *other = open_dbs; other; other = other->next_open)
+		if (other != db)
+			doubt(other);
+}
+
+/* A newer primary was found. */
+static void doubt_older(void)
+{
+	for (struct db *db = open_dbs; db; db = db->next_open)
+		if (db->state == DB_UP && !pgdial_is_newest(db->dial))
+			doubt(db);
+}
+
 /* --- sending ---------------------------------------------------------------------------------- */
 
 static void io_set(struct db *db, int events)
@@ -262,7 +292,9 @@ static void db_send(struct db *db)
 static void on_kick(struct ev_loop *, ev_check *watcher, int)
 {
 	struct db *db = container_of(watcher, struct db, kick);
-	if (db->state == DB_UP)
+	if (db->doubted)
+		db_lost(db, "the primary is another, or none");
+	else if (db->state == DB_UP)
 		db_send(db);
 	timer_set(db);
 }
@@ -312,6 +344,8 @@ static bool call_answered(struct db *db, struct call *call)
 	/* A failure that was answered to its Sync is rolled back; a warning says nothing. */
 	if (rows || fail == PGFAIL_RECONNECT)
 		call->maybe = true;
+	if (strcmp(state, "25006") == 0)
+		doubt_others(db);
 	log_warn("statement failed, will be sent again", "connection", db->name, "sqlstate", state,
 		 "error", rows ? "a warning at commit" : err.text, nullptr);
 	call_again(db, call);
@@ -406,6 +440,7 @@ static void on_dialed(void *ctx, PGconn *conn, const char *why)
 	log_info("connected to Postgres", "connection", db->name, "host", PQhost(conn), "port",
 		 PQport(conn), nullptr);
 	io_set(db, EV_READ);
+	doubt_older();
 	if (db->connected)
 		db->connected(db->ctx);
 	ev_feed_event(db->loop, &db->kick, EV_CUSTOM);
@@ -420,7 +455,7 @@ static void db_lost(struct db *db, const char *why)
 	ev_io_stop(db->loop, &db->io);
 	PQfinish(db->conn);
 	db->conn = nullptr;
-	db->warned = false;
+	db->warned = db->doubted = false;
 	db->state = DB_DOWN;
 	metric_add(METRIC_store_losses_total, db->lane, 1);
 	db->connect_at_ms = clock_boot_ms() + backoff_ms(++db->failures);
@@ -471,6 +506,8 @@ struct db *db_open(struct ev_loop *loop, const struct db_options *options)
 	ev_init(&db->kick, on_kick);
 	ev_set_priority(&db->kick, EV_MINPRI); /* after all else of the turn */
 	db->connect_at_ms = clock_boot_ms();
+	db->next_open = open_dbs;
+	open_dbs = db;
 	timer_set(db);
 	return db;
 }
@@ -479,6 +516,10 @@ void db_close(struct db *db)
 {
 	struct hf_err err = {};
 	(void)hf_fail(&err, HF_CANCELLED, "the process ends");
+	struct db **at = &open_dbs;
+	while (*at != db)
+		at = &(*at)->next_open;
+	*at = db->next_open;
 	ev_io_stop(db->loop, &db->io);
 	ev_timer_stop(db->loop, &db->timer);
 	ev_clear_pending(db->loop, &db->kick);

@@ -274,13 +274,13 @@ static void ask(struct pgdial *dial)
 static void greeted(struct pgdial *dial)
 {
 	PGconn *conn = dial->conn;
-	dial->conn = nullptr;
-	if (PQenterPipelineMode(conn)) {
+	/* Another connection may have found a newer one meanwhile. */
+	if (pgdial_is_newest(dial) && PQenterPipelineMode(conn)) {
+		dial->conn = nullptr;
 		round_end(dial, conn);
 		return;
 	}
-	dial->conn = conn;
-	address_failed(dial, "no pipeline");
+	address_failed(dial, "it was replaced meanwhile");
 	dial_on(dial);
 }
 
@@ -358,6 +358,7 @@ static bool best_take(struct pgdial *dial)
 		return false;
 	dial->conn = dial->best;
 	dial->host = dial->best_host;
+	dial->timeline = dial->best_timeline;
 	dial->best = nullptr;
 	dial->survey = false;
 	greet(dial);
@@ -549,6 +550,11 @@ void pgdial_free(struct pgdial *dial)
 	free(dial->attributes);
 	free(dial->greeting);
 	free(dial);
+}
+
+bool pgdial_is_newest(const struct pgdial *dial)
+{
+	return dial->timeline >= newest_timeline;
 }
 
 void pgdial_start(struct pgdial *dial)

@@ -41,5 +41,7 @@ struct pgdial_options {
 struct pgdial *pgdial_new(struct ev_loop *loop, const struct pgdial_options *options,
 			  pgdial_done *done, void *ctx);
 void pgdial_free(struct pgdial *dial);
+/* Whether no connection of this process has seen a newer timeline than its last one is on. */
+bool pgdial_is_newest(const struct pgdial *dial);
 /* One round over all hosts; `done` comes once, never from inside. Not while a round is on. */
 void pgdial_start(struct pgdial *dial);

@@ -514,8 +514,12 @@ static void pool_give(struct sqlphase_pool *pool)
 {
 	for (int i = 0; i < pool->count && pool->head; i++) {
 		struct conn *conn = &pool->conns[i];
-		if (conn->state == CONN_IDLE)
+		if (conn->state != CONN_IDLE)
+			continue;
+		if (pgdial_is_newest(conn->dial))
 			conn_run(conn, queue_take(pool));
+		else
+			conn_lost(conn, "its primary was replaced");
 	}
 }
 

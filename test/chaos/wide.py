@@ -10,9 +10,11 @@ which has
 
 A run takes faults of one world only."""
 
+import black_hole
 import failover
+import standby_gone
 
-MODULES = [failover]
+MODULES = [black_hole, failover, standby_gone]
 
 
 def gather(name):
