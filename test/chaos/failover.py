@@ -188,7 +188,8 @@ class Faults:
         self.let_work(0.3)
         old.stop()
         for line in log.read_bytes()[size:].decode(errors="replace").splitlines():
-            if line.startswith("<holdfast_") and "LOG:" in line and ASKED not in line:
+            asks = any(f"LOG:  {word}" in line for word in ("statement:", "execute"))
+            if line.startswith("<holdfast_") and asks and ASKED not in line:
                 self.findings.add("F10", "a primary that was replaced was asked", line=line)
 
 
