@@ -13,6 +13,7 @@
 #include "runtime/id.h"
 #include "runtime/json.h"
 #include "runtime/key.h"
+#include "runtime/pgrun.h"
 #include "runtime/task.h"
 #include "runtime/task_story.h"
 #include "runtime/terminal.h"
@@ -97,14 +98,6 @@ static int report(PGconn *conn, const struct hf_err *err)
 		}
 	}
 	return EXIT_FAILED;
-}
-
-static PGconn *connect_to(const char *dsn)
-{
-	static const char *const keys[] = { "connect_timeout", "fallback_application_name",
-					    "target_session_attrs", "dbname", nullptr };
-	const char *const values[] = { "10", "holdfast task", "primary", dsn, nullptr };
-	return PQconnectdbParams(keys, values, 1);
 }
 
 /* False: it is no answer of why_sql. */
@@ -279,11 +272,9 @@ static enum hf_code on_flag(void *ctx, const char *name, const char *value, stru
 static int look(struct options *options, const char *name)
 {
 	struct hf_err err = {};
-	hf_cleanup(conn) PGconn *conn = connect_to(options->dsn);
-	if (PQstatus(conn) != CONNECTION_OK) {
-		(void)!hf_fail(&err, HF_DB, "%s", PQerrorMessage(conn));
+	hf_cleanup(conn) PGconn *conn = nullptr;
+	if (pg_connect_reading(options->dsn, "holdfast task", &conn, &err) != HF_OK)
 		return report(conn, &err);
-	}
 	int shown = 0;
 	enum hf_code code =
 	    run(conn, "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY", &err);

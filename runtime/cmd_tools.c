@@ -12,6 +12,7 @@
 #include "runtime/config.h"
 #include "runtime/json.h"
 #include "runtime/pack.h"
+#include "runtime/pgrun.h"
 #include "runtime/tool.h"
 #include "runtime/tool_apply.h"
 #include "runtime/tool_folder.h"
@@ -115,17 +116,13 @@ static int connect_admin(const char *dsn, PGconn **out)
 		complain("needs an administrator's connection: --dsn or HOLDFAST_DSN");
 		return EXIT_USAGE;
 	}
-	/* Later ones win, so the DSN may say otherwise but for the encoding, which is ours. */
-	static const char *const names[] = { "connect_timeout",      "fallback_application_name",
-					     "target_session_attrs", "dbname",
-					     "client_encoding",      nullptr };
-	const char *const values[] = { "10", "holdfast tools", "read-write", dsn, "UTF8", nullptr };
-	PGconn *db = PQconnectdbParams(names, values, 1);
-	if (PQstatus(db) != CONNECTION_OK) {
-		fprintf(stderr, "holdfast tools: %s", PQerrorMessage(db));
-		PQfinish(db);
+	struct hf_err err = {};
+	PGconn *db = nullptr;
+	if (pg_connect(dsn, "holdfast tools", &db, &err) != HF_OK) {
+		complain(err.text);
 		return EXIT_DATABASE;
 	}
+	PQsetClientEncoding(db, "UTF8");
 	*out = db;
 	return EXIT_DONE;
 }

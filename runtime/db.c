@@ -46,6 +46,7 @@ struct calls {
 };
 
 struct db {
+	struct db *next_open;
 	struct ev_loop *loop;
 	char *name;
 	struct pgdial *dial;
@@ -66,8 +67,13 @@ struct db {
 	/* A pooler stands between: one Sync at a time. PgBouncer (1.18) gives on the session of a
 	 * client that went while a second was open, and its answer to whoever comes next. */
 	bool pooled;
-	bool warned; /* a WARNING came while the oldest call ran: its commit is unknown */
+	bool warned;  /* a WARNING came while the oldest call ran: its commit is unknown */
+	bool doubted; /* another connection knows better which host is the primary */
 };
+
+/* All of the process. They are connected to one primary: who only reads learns from who writes that
+ * it is none any more, else it would answer from there for ever. */
+static struct db *open_dbs;
 
 static void calls_init(struct calls *calls)
 {
@@ -214,6 +220,30 @@ static void on_timer(struct ev_loop *, ev_timer *watcher, int)
 	timer_set(db);
 }
 
+/* --- the others ------------------------------------------------------------------------------- */
+
+static void doubt(struct db *db)
+{
+	db->doubted = db->state == DB_UP;
+	ev_feed_event(db->loop, &db->kick, EV_CUSTOM);
+}
+
+/* This one was told that its primary takes no writes. */
+static void doubt_others(const struct db *db)
+{
+	for (struct db *other = open_dbs; other; other = other->next_open)
+		if (other != db)
+			doubt(other);
+}
+
+/* A newer primary was found. */
+static void doubt_older(void)
+{
+	for (struct db *db = open_dbs; db; db = db->next_open)
+		if (db->state == DB_UP && !pgdial_is_newest(db->dial))
+			doubt(db);
+}
+
 /* --- sending ---------------------------------------------------------------------------------- */
 
 static void io_set(struct db *db, int events)
@@ -271,7 +301,9 @@ static void db_send(struct db *db)
 static void on_kick(struct ev_loop *, ev_check *watcher, int)
 {
 	struct db *db = container_of(watcher, struct db, kick);
-	if (db->state == DB_UP)
+	if (db->doubted)
+		db_lost(db, "the primary is another, or none");
+	else if (db->state == DB_UP)
 		db_send(db);
 	timer_set(db);
 }
@@ -300,7 +332,9 @@ static void position_keep(const PGresult *result)
 		lineage_kept((uint64_t)pgrow_int8(result, 0, column));
 }
 
-/* The answer of the oldest call is whole. False: the connection is no good any more. */
+/* The answer of the oldest call is whole. False: the connection is no good any more. A warning says
+ * that what was done may be here alone, and can be seen: before it is asked for again there must be
+ * the barrier of a new connection, else the same row would answer as a repeat (rules 11 and 13). */
 static bool call_answered(struct db *db, struct call *call)
 {
 	bool warned = db->warned;
@@ -328,10 +362,12 @@ static bool call_answered(struct db *db, struct call *call)
 	/* A failure that was answered to its Sync is rolled back; a warning says nothing. */
 	if (rows || fail == PGFAIL_RECONNECT)
 		call->maybe = true;
+	if (strcmp(state, "25006") == 0)
+		doubt_others(db);
 	log_warn("statement failed, will be sent again", "connection", db->name, "sqlstate", state,
 		 "error", rows ? "a warning at commit" : err.text, nullptr);
 	call_again(db, call);
-	return rows || fail != PGFAIL_RECONNECT;
+	return !rows && fail != PGFAIL_RECONNECT;
 }
 
 static bool take_result(struct db *db, PGresult *result)
@@ -432,6 +468,7 @@ static void on_dialed(void *ctx, PGconn *conn, const char *why)
 	log_info("connected to Postgres", "connection", db->name, "host", PQhost(conn), "port",
 		 PQport(conn), nullptr);
 	io_set(db, EV_READ);
+	doubt_older();
 	if (db->connected)
 		db->connected(db->ctx);
 	ev_feed_event(db->loop, &db->kick, EV_CUSTOM);
@@ -446,7 +483,7 @@ static void db_lost(struct db *db, const char *why)
 	ev_io_stop(db->loop, &db->io);
 	PQfinish(db->conn);
 	db->conn = nullptr;
-	db->warned = false;
+	db->warned = db->doubted = false;
 	db->state = DB_DOWN;
 	metric_add(METRIC_store_losses_total, db->lane, 1);
 	db->connect_at_ms = clock_boot_ms() + backoff_ms(++db->failures);
@@ -480,7 +517,13 @@ struct db *db_open(struct ev_loop *loop, const struct db_options *options)
 	db->loop = loop;
 	db->name = hf_format("holdfast %s", options->name);
 	db->answer_ms = options->answer_ms ? options->answer_ms : DB_ANSWER_MS;
-	db->dial = pgdial_new(loop, options->dsn, db->name, options->listen, on_dialed, db);
+	const struct pgdial_options dial = {
+		.dsn = options->dsn,
+		.application = db->name,
+		.greets = true,
+		.listen = options->listen,
+	};
+	db->dial = pgdial_new(loop, &dial, on_dialed, db);
 	db->lane = strrchr(db->name, ' ') + 1;
 	db->notified = options->notified;
 	db->connected = options->connected;
@@ -492,6 +535,8 @@ struct db *db_open(struct ev_loop *loop, const struct db_options *options)
 	ev_init(&db->kick, on_kick);
 	ev_set_priority(&db->kick, EV_MINPRI); /* after all else of the turn */
 	db->connect_at_ms = clock_boot_ms();
+	db->next_open = open_dbs;
+	open_dbs = db;
 	timer_set(db);
 	return db;
 }
@@ -500,6 +545,10 @@ void db_close(struct db *db)
 {
 	struct hf_err err = {};
 	(void)hf_fail(&err, HF_CANCELLED, "the process ends");
+	struct db **at = &open_dbs;
+	while (*at != db)
+		at = &(*at)->next_open;
+	*at = db->next_open;
 	ev_io_stop(db->loop, &db->io);
 	ev_timer_stop(db->loop, &db->timer);
 	ev_clear_pending(db->loop, &db->kick);

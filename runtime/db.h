@@ -2,7 +2,8 @@
  * with backoff, and sends a call again whose answer was lost (every function of ours may be called
  * twice, rule 11). A call is one statement with its own Sync, so it is one transaction (rule 5);
  * it counts as committed only at that Sync. Each new connection begins with a waiting commit before
- * anything is read from it (rule 13). */
+ * anything is read from it (rule 13). Where one connection of a process learns that its primary
+ * takes no writes any more, or finds a newer one, the others are closed too and look for it. */
 #pragma once
 
 #include <libpq-fe.h>

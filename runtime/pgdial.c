@@ -1,9 +1,14 @@
 /* pgdial.c - a round over the hosts:
  *
- *   idle ──► starting* ──► resolving* ──► connecting* ──► greeting* ──► done
- *                │  ▲            │              │             │
- *                ▼  └────────────┴── next address, next host ─┘
+ *   idle ──► starting* ──► resolving* ──► connecting* ──► asking* ──► greeting* ──► done
+ *                │  ▲            │              │           │          │
+ *                ▼  └────────────┴── next address, next host┴──────────┘
  *              done without one                        * suspended: a callback resumes
+ *
+ * asking: which timeline it is on, a read alone. Only the one that is chosen is greeted: first, by
+ * another read, whether it is the store that this process remembers (lineage.h), and then with a
+ * waiting commit. At a primary that was replaced nothing is written, and nobody waits for its
+ * standby; a store that lost something is told to stand still.
  */
 #include "runtime/pgdial.h"
 
@@ -20,7 +25,17 @@
 
 constexpr int OPTIONS_MAX = 80; /* of libpq, and ours */
 
-enum dial_state { DIAL_IDLE, DIAL_STARTING, DIAL_RESOLVING, DIAL_CONNECTING, DIAL_GREETING };
+enum dial_state {
+	DIAL_IDLE,
+	DIAL_STARTING,
+	DIAL_RESOLVING,
+	DIAL_CONNECTING,
+	DIAL_ASKING,
+	DIAL_GREETING,
+};
+
+/* Of greeting. */
+enum greeting { GREET_LOOKS, GREET_COMMITS, GREET_WARNS };
 
 struct host {
 	struct pgdial *dial;
@@ -32,8 +47,9 @@ struct host {
 struct pgdial {
 	struct ev_loop *loop;
 	PQconninfoOption *options;
-	char *application, *greeting;
-	char bad[200]; /* why the DSN does not parse */
+	char *application, *attributes;
+	char *greeting; /* nullptr: none */
+	char bad[200];  /* why the DSN does not parse */
 	int64_t address_ms;
 	struct host hosts[DIAL_HOSTS_MAX];
 	int hosts_count;
@@ -46,23 +62,19 @@ struct pgdial {
 	char addresses[RESOLVE_ADDRESSES_MAX][RESOLVE_ADDRESS_LEN];
 	size_t addresses_count, address;
 	char why[300];
-	/* The first round of a process asks every host, and takes the newest of those that write.
-	 */
-	bool survey;
+	bool survey; /* of several: the newest of those that write is looked for */
 	PGconn *best;
 	unsigned long best_timeline;
-	int best_host;
 	bool best_pooled;
+	int best_host;
 	/* of this address */
 	PGconn *conn;
 	ev_io io;
 	ev_timer timer;
-	unsigned long timeline; /* 0: not greeted yet */
-	bool pooled;
-	bool known; /* it was compared with what is remembered */
-	bool warned;
-	enum { ASK_NOT, ASK_TO, ASK_SENT } ask; /* for `holdfast restored` */
-	char ask_why[LINEAGE_TEXT_LEN];
+	unsigned long timeline; /* 0: not told yet */
+	enum greeting greeting_state;
+	bool any_timeline, pooled, answered, warned;
+	char lost[LINEAGE_TEXT_LEN];
 };
 
 static void dial_on(struct pgdial *dial);
@@ -148,6 +160,12 @@ static void wait_for(struct pgdial *dial, int64_t ms)
 	ev_timer_start(dial->loop, &dial->timer);
 }
 
+/* Once one is found, the others are not waited for as long. */
+static int64_t patience(const struct pgdial *dial, int64_t ms)
+{
+	return dial->best ? DIAL_OTHER_MS : ms;
+}
+
 static void say_why(struct pgdial *dial, const char *why)
 {
 	const struct host *host = &dial->hosts[dial->host];
@@ -183,7 +201,7 @@ static bool address_begin(struct pgdial *dial, const char *address)
 {
 	const struct host *host = &dial->hosts[dial->host];
 	struct params params = {};
-	param(&params, "target_session_attrs", "read-write");
+	param(&params, "target_session_attrs", dial->attributes);
 	param(&params, "tcp_user_timeout", "5000");
 	param(&params, "keepalives_idle", "5");
 	param(&params, "keepalives_interval", "2");
@@ -206,17 +224,15 @@ static bool address_begin(struct pgdial *dial, const char *address)
 		return false;
 	}
 	watch(dial, EV_WRITE);
-	wait_for(dial, dial->address_ms);
+	wait_for(dial, patience(dial, dial->address_ms));
 	return true;
 }
 
-static void round_end(struct pgdial *dial)
+static void round_end(struct pgdial *dial, PGconn *conn)
 {
-	PGconn *conn = dial->best;
-	dial->best = nullptr;
-	dial->best_timeline = 0;
+	hf_assert(!dial->best);
 	if (conn)
-		dial->good = dial->best_host;
+		dial->good = dial->host;
 	dial->state = DIAL_IDLE;
 	ev_io_stop(dial->loop, &dial->io);
 	ev_timer_stop(dial->loop, &dial->timer);
@@ -241,20 +257,73 @@ static bool flush(struct pgdial *dial)
 	return left >= 0;
 }
 
+static void query(struct pgdial *dial, const char *sql, int64_t wait_ms)
+{
+	dial->warned = false;
+	wait_for(dial, wait_ms);
+	if (!PQsendQuery(dial->conn, sql) || !flush(dial)) {
+		address_failed(dial, PQerrorMessage(dial->conn));
+		dial_on(dial);
+	}
+}
+
+static void ask(struct pgdial *dial)
+{
+	dial->state = DIAL_ASKING;
+	dial->timeline = 0;
+	dial->answered = false;
+	PQsetNoticeReceiver(dial->conn, on_notice, dial);
+	PQsetnonblocking(dial->conn, 1);
+	query(dial, "SELECT pg_walfile_name(pg_current_wal_lsn()), pg_backend_pid()",
+	      patience(dial, DIAL_ADDRESS_MS));
+}
+
+static void greeted(struct pgdial *dial)
+{
+	PGconn *conn = dial->conn;
+	/* Another connection may have found a newer one meanwhile. */
+	if ((dial->any_timeline || pgdial_is_newest(dial)) && PQenterPipelineMode(conn)) {
+		dial->conn = nullptr;
+		round_end(dial, conn);
+		return;
+	}
+	address_failed(dial, "it was replaced meanwhile");
+	dial_on(dial);
+}
+
 static void greet(struct pgdial *dial)
 {
 	dial->state = DIAL_GREETING;
-	dial->timeline = 0;
-	dial->known = false;
-	dial->warned = false;
-	dial->ask = ASK_NOT;
-	PQsetNoticeReceiver(dial->conn, on_notice, dial);
-	/* One that writes is at hand: another is not waited for as long. */
-	wait_for(dial, dial->best ? DIAL_ADDRESS_MS : DIAL_GREETING_MS);
-	if (PQsetnonblocking(dial->conn, 1) != 0 || !PQsendQuery(dial->conn, dial->greeting) ||
-	    !flush(dial)) {
+	dial->greeting_state = GREET_LOOKS;
+	dial->answered = false;
+	if (dial->greeting)
+		query(dial, "SELECT * FROM holdfast.store_now()", DIAL_GREETING_MS);
+	else
+		greeted(dial);
+}
+
+/* A part of the greeting was answered, and well. */
+static void greet_on(struct pgdial *dial)
+{
+	if (dial->greeting_state == GREET_COMMITS) {
+		greeted(dial);
+	} else if (dial->greeting_state == GREET_WARNS) {
+		address_failed(dial, LINEAGE_WAITS);
+		dial_on(dial);
+	} else if (dial->lost[0]) {
+		dial->greeting_state = GREET_WARNS;
+		const char *const why[] = { dial->lost };
+		wait_for(dial, DIAL_GREETING_MS);
+		if (PQsendQueryParams(dial->conn, "SELECT holdfast.restore_ask($1)", 1, nullptr,
+				      why, nullptr, nullptr, 0) &&
+		    flush(dial))
+			return;
 		address_failed(dial, PQerrorMessage(dial->conn));
 		dial_on(dial);
+	} else {
+		dial->greeting_state = GREET_COMMITS;
+		dial->answered = false;
+		query(dial, dial->greeting, DIAL_GREETING_MS);
 	}
 }
 
@@ -273,66 +342,72 @@ static const char *schema_fault(int version)
 	return nullptr;
 }
 
-/* What is wrong with the store, by store_now(). One that lost something is told to stand still
- * first, so that processes which know nothing hear of it. */
+/* What is wrong with the store, by store_now(). One that lost something is to be told to stand
+ * still, so that processes which know nothing hear of it. */
 static const char *strangeness(struct pgdial *dial, const PGresult *result)
 {
 	bool waited = lineage_waits();
 	struct lineage now;
 	lineage_read(result, dial->timeline, &now);
-	dial->known = true;
-	enum lineage_verdict verdict = lineage_check(&now, dial->ask_why);
+	char why[LINEAGE_TEXT_LEN];
+	enum lineage_verdict verdict = lineage_check(&now, why);
+	dial->lost[0] = '\0';
 	if (verdict == LINEAGE_SAME)
 		return nullptr;
 	if (verdict == LINEAGE_REPLACED) {
-		log_error("a primary that was replaced is refused; after a restore of an older "
-			  "state start this process anew",
-			  "host", PQhost(dial->conn), "timeline", LOG_INT((int64_t)now.timeline),
-			  "seen", LOG_INT((int64_t)lineage_timeline()), nullptr);
-		return dial->ask_why;
+		log_error("a primary that was replaced is refused", "host", PQhost(dial->conn),
+			  "timeline", LOG_INT((int64_t)now.timeline), "seen",
+			  LOG_INT((int64_t)lineage_timeline()), nullptr);
+		return "it was replaced: its timeline is older";
 	}
 	if (!waited)
-		log_error(LINEAGE_WAITS, "reason", dial->ask_why, nullptr);
+		log_error(LINEAGE_WAITS, "reason", why, nullptr);
 	if (verdict == LINEAGE_HELD)
 		return LINEAGE_WAITS;
-	dial->ask = ASK_TO;
+	memcpy(dial->lost, why, sizeof dial->lost);
 	return nullptr;
 }
 
-static bool ask_send(struct pgdial *dial)
+static void timeline_read(struct pgdial *dial, const PGresult *result)
 {
-	const char *const values[] = { dial->ask_why };
-	dial->ask = ASK_SENT;
-	return PQsendQueryParams(dial->conn, "SELECT holdfast.restore_ask($1)", 1, nullptr, values,
-				 nullptr, nullptr, 0) &&
-	       flush(dial);
+	char hex[9]; /* a WAL file's name begins with its timeline */
+	snprintf(hex, sizeof hex, "%s", PQgetvalue(result, 0, 0));
+	dial->timeline = strtoul(hex, nullptr, 16);
+	/* A pooler makes up the process that a client may cancel. */
+	dial->pooled = atoi(PQgetvalue(result, 0, 1)) != PQbackendPID(dial->conn);
+	dial->answered = dial->timeline != 0;
 }
 
-/* What is wrong with the answer, or nullptr. */
+/* What is wrong with a result, or nullptr. */
 static const char *fault_of(struct pgdial *dial, const PGresult *result)
 {
 	if (PQresultStatus(result) == PGRES_COMMAND_OK)
 		return nullptr;
-	if (PQresultStatus(result) != PGRES_TUPLES_OK)
+	if (PQresultStatus(result) != PGRES_TUPLES_OK) {
+		const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE) ?: "";
+		bool no_store = strcmp(state, "3F000") == 0 || strcmp(state, "42883") == 0;
+		if (dial->state == DIAL_GREETING && no_store)
+			return schema_fault(0);
 		return PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) ?: "no greeting";
-	if (dial->ask == ASK_SENT)
-		return LINEAGE_WAITS;
-	if (dial->timeline)
+	}
+	if (dial->state == DIAL_ASKING) {
+		timeline_read(dial, result);
+		return nullptr;
+	}
+	dial->answered = true;
+	if (dial->greeting_state == GREET_LOOKS)
 		return strangeness(dial, result);
-	const char *fault = schema_fault(atoi(PQgetvalue(result, 0, 0)));
-	if (fault)
-		return fault;
-	char hex[9]; /* a WAL file's name begins with its timeline */
-	snprintf(hex, sizeof hex, "%s", PQgetvalue(result, 0, 1));
-	dial->timeline = strtoul(hex, nullptr, 16);
-	/* A pooler makes up the process that a client may cancel. */
-	dial->pooled = atoi(PQgetvalue(result, 0, 2)) != PQbackendPID(dial->conn);
-	return dial->timeline ? nullptr : "no greeting";
+	return dial->greeting_state == GREET_COMMITS ? schema_fault(atoi(PQgetvalue(result, 0, 0)))
+						     : nullptr;
 }
 
-/* The connection at hand is good; of two the newer counts. */
-static void greeted(struct pgdial *dial)
+/* Which timeline the one at hand is on is told; of two the newer counts. */
+static void asked(struct pgdial *dial)
 {
+	if (!dial->survey) {
+		greet(dial);
+		return;
+	}
 	ev_io_stop(dial->loop, &dial->io);
 	ev_timer_stop(dial->loop, &dial->timer);
 	PGconn *worse = dial->conn;
@@ -346,41 +421,56 @@ static void greeted(struct pgdial *dial)
 	PQfinish(worse);
 	dial->conn = nullptr;
 	dial->state = DIAL_STARTING;
-	if (dial->survey) {
-		dial->address = dial->addresses_count; /* of this host, one is enough */
-		dial_on(dial);
-	} else {
-		round_end(dial);
-	}
+	dial->address = dial->addresses_count; /* of this host, one is enough */
+	dial_on(dial);
 }
 
-static void greeting_receive(struct pgdial *dial)
+/* All were asked; true: the newest is at hand, to be greeted. */
+static bool best_take(struct pgdial *dial)
 {
-	const char *fault = PQconsumeInput(dial->conn) ? nullptr : PQerrorMessage(dial->conn);
-	char text[200] = "";
-	while (!fault && !PQisBusy(dial->conn)) {
+	if (!dial->best)
+		return false;
+	dial->conn = dial->best;
+	dial->host = dial->best_host;
+	dial->timeline = dial->best_timeline;
+	dial->pooled = dial->best_pooled;
+	dial->best = nullptr;
+	dial->survey = false;
+	greet(dial);
+	return true;
+}
+
+/* Takes what has come; true: the answer is whole. */
+static bool answer_take(struct pgdial *dial, char fault[200])
+{
+	while (!*fault && !PQisBusy(dial->conn)) {
 		PGresult *result = PQgetResult(dial->conn);
-		if (!result) {
-			if (dial->warned)
-				fault = "a warning at its first commit";
-			else if (dial->ask == ASK_TO)
-				fault = ask_send(dial) ? nullptr : PQerrorMessage(dial->conn);
-			else if (!dial->known || !PQenterPipelineMode(dial->conn))
-				fault = "no greeting";
-			break;
-		}
-		fault = fault_of(dial, result);
-		if (fault) {
-			snprintf(text, sizeof text, "%s", fault);
-			fault = text;
-		}
+		if (!result)
+			return true;
+		const char *wrong = fault_of(dial, result);
+		snprintf(fault, 200, "%s", wrong ? wrong : "");
 		PQclear(result);
 	}
-	if (fault) {
+	return false;
+}
+
+static void receive(struct pgdial *dial)
+{
+	char fault[200] = "";
+	if (!PQconsumeInput(dial->conn))
+		snprintf(fault, sizeof fault, "%s", PQerrorMessage(dial->conn));
+	bool whole = answer_take(dial, fault);
+	if (!*fault && whole && dial->warned)
+		snprintf(fault, sizeof fault, "a warning at its first commit");
+	else if (!*fault && whole && !dial->answered)
+		snprintf(fault, sizeof fault, "no greeting");
+	if (*fault) {
 		address_failed(dial, fault);
 		dial_on(dial);
-	} else if (!PQisBusy(dial->conn) && PQpipelineStatus(dial->conn) == PQ_PIPELINE_ON) {
-		greeted(dial);
+	} else if (whole && dial->state == DIAL_ASKING) {
+		asked(dial);
+	} else if (whole) {
+		greet_on(dial);
 	}
 }
 
@@ -421,7 +511,7 @@ static bool host_begin(struct pgdial *dial)
 		return false;
 	}
 	dial->state = DIAL_RESOLVING;
-	wait_for(dial, DIAL_RESOLVE_MS);
+	wait_for(dial, patience(dial, DIAL_RESOLVE_MS));
 	return true;
 }
 
@@ -437,18 +527,19 @@ static void dial_on(struct pgdial *dial)
 		if (host_begin(dial))
 			return;
 	}
-	round_end(dial);
+	if (!best_take(dial))
+		round_end(dial, nullptr);
 }
 
 static void on_io(struct ev_loop *, ev_io *watcher, int events)
 {
 	struct pgdial *dial = container_of(watcher, struct pgdial, io);
-	if (dial->state == DIAL_GREETING) {
+	if (dial->state == DIAL_ASKING || dial->state == DIAL_GREETING) {
 		if ((events & EV_WRITE) && !flush(dial)) {
 			address_failed(dial, PQerrorMessage(dial->conn));
 			dial_on(dial);
 		} else if (events & EV_READ) {
-			greeting_receive(dial);
+			receive(dial);
 		}
 		return;
 	}
@@ -460,7 +551,7 @@ static void on_io(struct ev_loop *, ev_io *watcher, int events)
 		watch(dial, EV_WRITE);
 		break;
 	case PGRES_POLLING_OK:
-		greet(dial);
+		ask(dial);
 		break;
 	default:
 		address_failed(dial, PQerrorMessage(dial->conn));
@@ -474,36 +565,38 @@ static void on_timer(struct ev_loop *, ev_timer *watcher, int)
 	struct pgdial *dial = container_of(watcher, struct pgdial, timer);
 	if (dial->state == DIAL_STARTING && dial->bad[0]) {
 		memcpy(dial->why, dial->bad, sizeof dial->bad);
-		round_end(dial);
+		round_end(dial, nullptr);
 		return;
 	}
 	if (dial->state == DIAL_RESOLVING) {
 		say_why(dial, "no address in time");
 		dial->state = DIAL_STARTING;
 	} else if (dial->state != DIAL_STARTING) {
-		address_failed(dial, dial->state == DIAL_GREETING ? "no greeting in time"
-								  : "no connection in time");
+		address_failed(dial, "no answer in time");
 	}
 	dial_on(dial);
 }
 
-struct pgdial *pgdial_new(struct ev_loop *loop, const char *dsn, const char *application,
-			  const char *listen, pgdial_done *done, void *ctx)
+struct pgdial *pgdial_new(struct ev_loop *loop, const struct pgdial_options *options,
+			  pgdial_done *done, void *ctx)
 {
+	const char *listen = options->listen;
+	hf_assert(options->greets || !listen);
 	struct pgdial *dial = hf_alloc(sizeof *dial);
 	dial->loop = loop;
-	dial->application = hf_strdup(application);
-	dial->greeting =
-	    hf_format("%s%s%sSELECT holdfast.barrier(), "
-		      "pg_walfile_name(pg_current_wal_lsn()), pg_backend_pid(); "
-		      "SELECT * FROM holdfast.store_now()",
-		      listen ? "LISTEN " : "", listen ? listen : "", listen ? "; " : "");
+	dial->application = hf_strdup(options->application);
+	dial->any_timeline = options->any_timeline;
+	dial->attributes = hf_strdup(options->attributes ? options->attributes : "read-write");
+	if (options->greets)
+		dial->greeting =
+		    hf_format("%s%s%sSELECT holdfast.barrier()", listen ? "LISTEN " : "",
+			      listen ? listen : "", listen ? "; " : "");
 	dial->done = done;
 	dial->ctx = ctx;
 	ev_init(&dial->io, on_io);
 	ev_init(&dial->timer, on_timer);
 	char *reason = nullptr;
-	dial->options = PQconninfoParse(dsn, &reason);
+	dial->options = PQconninfoParse(options->dsn, &reason);
 	if (dial->options)
 		hosts_read(dial);
 	else
@@ -529,13 +622,19 @@ void pgdial_free(struct pgdial *dial)
 	}
 	PQconninfoFree(dial->options);
 	free(dial->application);
+	free(dial->attributes);
 	free(dial->greeting);
 	free(dial);
 }
 
+bool pgdial_is_newest(const struct pgdial *dial)
+{
+	return dial->timeline >= lineage_timeline();
+}
+
 bool pgdial_pooled(const struct pgdial *dial)
 {
-	return dial->best_pooled;
+	return dial->pooled;
 }
 
 void pgdial_start(struct pgdial *dial)
@@ -543,7 +642,8 @@ void pgdial_start(struct pgdial *dial)
 	hf_assert(dial->state == DIAL_IDLE);
 	dial->state = DIAL_STARTING;
 	dial->tried = 0;
-	dial->survey = lineage_timeline() == 0 && dial->hosts_count > 1;
+	dial->survey = dial->hosts_count > 1;
+	dial->best_timeline = 0;
 	dial->address = dial->addresses_count = 0;
 	wait_for(dial, 0);
 }

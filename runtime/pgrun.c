@@ -7,9 +7,13 @@
 
 #include "runtime/base.h"
 #include "runtime/clock.h"
+#include "runtime/log.h"
+#include "runtime/pgdial.h"
 
 static struct ev_loop *turned; /* nullptr: block */
 static const bool *turned_stop;
+/* Since the statement at hand was sent. */
+static bool warned;
 
 struct wait {
 	ev_io io;
@@ -68,39 +72,81 @@ static enum hf_code turn(const PGconn *conn, int events, int64_t until_ms, struc
 
 /* --- connecting ------------------------------------------------------------------------------- */
 
-static enum hf_code connect_turning(PGconn *conn, struct hf_err *err)
+struct dialed {
+	PGconn *conn;
+	bool over;
+	char why[300];
+};
+
+static void on_dialed(void *ctx, PGconn *conn, const char *why)
 {
-	int64_t until_ms = clock_boot_ms() + PG_CONNECT_MS;
-	PostgresPollingStatusType wants = PGRES_POLLING_WRITING;
-	while (PQstatus(conn) != CONNECTION_BAD && wants != PGRES_POLLING_OK &&
-	       wants != PGRES_POLLING_FAILED) {
-		hf_try(
-		    turn(conn, wants == PGRES_POLLING_READING ? EV_READ : EV_WRITE, until_ms, err));
-		wants = PQconnectPoll(conn);
-	}
-	PQsetnonblocking(conn, 1);
+	struct dialed *dialed = ctx;
+	dialed->conn = conn;
+	dialed->over = true;
+	snprintf(dialed->why, sizeof dialed->why, "%s", why ? why : "");
+}
+
+static void on_notice(void *, const PGresult *result)
+{
+	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	bool warning = severity && strcmp(severity, "WARNING") == 0;
+	warned = warned || warning;
+	log_info(warning ? "Postgres warns" : "Postgres notes", "text", text ? text : "?", nullptr);
+}
+
+/* Until it is told, or time is over: its last word comes from inside the loop. */
+static void dial_turn(struct ev_loop *loop, struct dialed *dialed)
+{
+	struct wait wait = {};
+	ev_now_update(loop);
+	ev_timer_init(&wait.timer, on_time, PG_CONNECT_MS / 1000.0, 0);
+	ev_timer_start(loop, &wait.timer);
+	while (!dialed->over && !wait.over && !(turned && *turned_stop))
+		ev_run(loop, EVRUN_ONCE);
+	ev_timer_stop(loop, &wait.timer);
+}
+
+static enum hf_code dial(const struct pgdial_options *options, PGconn **conn, struct hf_err *err)
+{
+	struct ev_loop *loop = turned ? turned : ev_loop_new(EVFLAG_AUTO);
+	struct dialed dialed = {};
+	struct pgdial *dial = pgdial_new(loop, options, on_dialed, &dialed);
+	pgdial_start(dial);
+	dial_turn(loop, &dialed);
+	pgdial_free(dial);
+	if (!turned)
+		ev_loop_destroy(loop);
+	if (!dialed.conn)
+		return hf_fail(err, HF_DB, "%s",
+			       dialed.over ? dialed.why : "no connection in time");
+	PQexitPipelineMode(dialed.conn);
+	PQsetnonblocking(dialed.conn, turned != nullptr);
+	PQsetNoticeReceiver(dialed.conn, on_notice, nullptr);
+	*conn = dialed.conn;
 	return HF_OK;
 }
 
 enum hf_code pg_connect(const char *dsn, const char *name, PGconn **conn, struct hf_err *err)
 {
-	const char *const names[] = { "connect_timeout",  "tcp_user_timeout",
-				      "application_name", "target_session_attrs",
-				      "dbname",           nullptr };
-	const char *const values[] = { "5", "10000", name, "read-write", dsn, nullptr };
-	PGconn *made =
-	    turned ? PQconnectStartParams(names, values, 1) : PQconnectdbParams(names, values, 1);
-	enum hf_code code = HF_OK;
-	if (made && turned)
-		code = connect_turning(made, err);
-	if (code == HF_OK && (!made || PQstatus(made) != CONNECTION_OK))
-		code = hf_fail(err, HF_DB, "%s", made ? PQerrorMessage(made) : "out of memory");
-	if (code != HF_OK) {
-		PQfinish(made);
-		return code;
-	}
-	*conn = made;
-	return HF_OK;
+	const struct pgdial_options options = {
+		.dsn = dsn,
+		.application = name,
+		.any_timeline = true,
+	};
+	return dial(&options, conn, err);
+}
+
+enum hf_code pg_connect_reading(const char *dsn, const char *name, PGconn **conn,
+				struct hf_err *err)
+{
+	const struct pgdial_options options = {
+		.dsn = dsn,
+		.application = name,
+		.attributes = "primary",
+		.any_timeline = true,
+	};
+	return dial(&options, conn, err);
 }
 
 /* --- statements ------------------------------------------------------------------------------- */
@@ -144,6 +190,7 @@ enum hf_code pg_run(PGconn *conn, const char *sql, int count, const char *const 
 		    PGresult **result, struct hf_err *err)
 {
 	PGresult *got = nullptr;
+	warned = false;
 	if (turned)
 		hf_try(run_turning(conn, sql, count, values, &got, err));
 	else
@@ -158,6 +205,10 @@ enum hf_code pg_run(PGconn *conn, const char *sql, int count, const char *const 
 			strncpy(err->sqlstate, state, sizeof err->sqlstate - 1);
 		PQclear(got);
 		return code;
+	}
+	if (warned) {
+		PQclear(got);
+		return hf_fail(err, HF_TIMEOUT, "Postgres warned: look whether it was committed");
 	}
 	if (result)
 		*result = got;

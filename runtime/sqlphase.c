@@ -514,8 +514,12 @@ static void pool_give(struct sqlphase_pool *pool)
 {
 	for (int i = 0; i < pool->count && pool->head; i++) {
 		struct conn *conn = &pool->conns[i];
-		if (conn->state == CONN_IDLE)
+		if (conn->state != CONN_IDLE)
+			continue;
+		if (pgdial_is_newest(conn->dial))
 			conn_run(conn, queue_take(pool));
+		else
+			conn_lost(conn, "its primary was replaced");
 	}
 }
 
@@ -544,6 +548,11 @@ static void on_kick(struct ev_loop *, ev_check *watcher, int)
 struct sqlphase_pool *sqlphase_open(struct ev_loop *loop, const char *dsn, int connections)
 {
 	hf_assert(connections > 0);
+	const struct pgdial_options dial = {
+		.dsn = dsn,
+		.application = "holdfast sql",
+		.greets = true,
+	};
 	struct sqlphase_pool *pool = hf_alloc(sizeof *pool);
 	pool->loop = loop;
 	pool->count = connections;
@@ -555,7 +564,7 @@ struct sqlphase_pool *sqlphase_open(struct ev_loop *loop, const char *dsn, int c
 		conn->pool = pool;
 		ev_init(&conn->io, on_io);
 		ev_init(&conn->timer, on_timer);
-		conn->dial = pgdial_new(loop, dsn, "holdfast sql", nullptr, on_dialed, conn);
+		conn->dial = pgdial_new(loop, &dial, on_dialed, conn);
 		conn_connect(conn);
 	}
 	return pool;

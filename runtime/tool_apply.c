@@ -17,6 +17,7 @@
 #include "runtime/buf.h"
 #include "runtime/json.h"
 #include "runtime/pack_apply.h"
+#include "runtime/pgrun.h"
 
 constexpr Oid TYPE_BYTEA = 17, TYPE_INT4 = 23, TYPE_TEXT = 25;
 constexpr Oid TYPE_JSON = 114, TYPE_VARCHAR = 1043, TYPE_JSONB = 3802;
@@ -488,7 +489,7 @@ enum hf_code tool_apply(PGconn *db, const struct tool_folder *folder, const stru
 	hf_assert(pack->has_tool == (tool != nullptr));
 	enum hf_code code = apply(db, folder, tool, pack, applied, id, err);
 	if (code == HF_OK)
-		return run(db, "COMMIT", 0, nullptr, nullptr, err);
+		return pg_run(db, "COMMIT", 0, nullptr, nullptr, err);
 	PQclear(PQexec(db, "ROLLBACK"));
 	return code;
 }

@@ -70,6 +70,7 @@ class Faults(*[module.Faults for module in wide.MODULES]):
         # Kind -> tasks of the journal, or handles, that such a fault hit.
         self.hits = collections.defaultdict(list)
         self.over_at = 0.0  # wall clock: when the last fault that lingers is over
+        self.measured = {}  # name -> the worst that was measured
         for number, text in enumerate(RAW.values()):
             (stack.folder / f"script-{number}").write_bytes(text.encode("latin-1"))
 
@@ -94,6 +95,10 @@ class Faults(*[module.Faults for module in wide.MODULES]):
                     hits.append(task)
                 else:
                     hits[self.dice.randrange(HITS_MAX)] = task
+
+    def measure(self, name, value):
+        with self.lock:
+            self.measured[name] = max(value, self.measured.get(name, value))
 
     def lingers(self, seconds):
         self.over_at = max(self.over_at, time.time() + seconds)

@@ -218,8 +218,8 @@ class Run:
             "cells": {kind: dict(sorted(cells.items()))
                       for kind, cells in sorted(self.faults.cells.items())},
             "tasks": counts.pop("tasks", 0), "effects": counts.pop("effects", 0), "counts": counts,
-            "told": self.journal.lines, "shown": self.shown, "break_s": round(broke_s, 1),
-            "drain_s": round(drained_s, 1), "drain_ms": self.drain_ms,
+            "told": self.journal.lines, "shown": self.shown, "measured": self.faults.measured,
+            "break_s": round(broke_s, 1), "drain_s": round(drained_s, 1), "drain_ms": self.drain_ms,
             "drain_limit_ms": self.drain_limit_ms, "yardstick_ms": self.yardstick_ms,
             "violations": self.findings.items, "more_violations": self.findings.dropped,
             "unhit": unhit}

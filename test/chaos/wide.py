@@ -10,18 +10,22 @@ which has
 
 A run takes faults of one world only."""
 
+import black_hole
 import bouncer
 import clock
 import diskfull
+import failover
 import hints
 import oom
 import poison
 import powercut
 import restore
 import rolling
+import standby_gone
 import sweeps
 
-MODULES = [bouncer, clock, diskfull, hints, oom, poison, powercut, restore, rolling, sweeps]
+MODULES = [black_hole, bouncer, clock, diskfull, failover, hints, oom, poison, powercut, restore,
+           rolling, standby_gone, sweeps]
 
 
 def gather(name):

@@ -163,11 +163,15 @@ class World(rig.Stack):
     def steered(self, name):
         return self.ask_downstream(name, "GET")
 
+    def where(self, _name):
+        """How that process reaches Postgres."""
+        if self.through_proxy:
+            return f"host=127.0.0.1 port={self.proxy_port} sslmode=disable gssencmode=disable"
+        return f"host={self.cluster.folder}"
+
     def start(self, name, argv):
         """Each process has connection strings that name it."""
-        where = f"host={self.cluster.folder}"
-        if self.through_proxy:
-            where = f"host=127.0.0.1 port={self.proxy_port} sslmode=disable gssencmode=disable"
+        where = self.where(name)
         dsns = {f"HOLDFAST_{role.upper()}_DSN":
                 f"{where} dbname=holdfast user={user} application_name={name}"
                 for role, user in ROLES.items()}
