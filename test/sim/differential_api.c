@@ -69,7 +69,7 @@ static size_t accept_batch(struct run *run, struct accept_item *items)
 
 static void accept_sql(struct run *run, const struct accept_item *items, size_t count)
 {
-	sql_begin(run, "SELECT * FROM holdfast.accept_call(");
+	sql_begin(run, "SELECT * FROM holdfast.accept_bounded(true, ");
 	SQL_ARRAY(run, "bigint", count, sql_add(run, "%ld", (long)items[i].call.owner));
 	sql_add(run, ", ");
 	SQL_ARRAY(run, "int", count, sql_add(run, "%d", items[i].call.tool));

@@ -336,6 +336,20 @@ static void step_draw(struct run *run, const struct hold *hold, struct step_writ
 	}
 }
 
+/* Now and then at a place that another claim has defined. */
+static void step_rival(struct run *run, const struct hold *hold, struct step_write *step)
+{
+	const struct model_task *task = model_look(run->model, &hold->id);
+	if (!task || !task->steps_count || !chance_of(run, 15))
+		return;
+	const struct model_step *stands = &task->steps[chance(run, task->steps_count)];
+	if (stands->kind == STEP_OUTCOME)
+		return;
+	step->kind = stands->kind;
+	step->place = stands->place;
+	step->phase = stands->place / STEP_PLACES_PER_PHASE;
+}
+
 static void steps_write(struct run *run, const struct step_write *steps, size_t count)
 {
 	sql_begin(run, "SELECT * FROM holdfast.step(");
@@ -391,8 +405,10 @@ static void do_step(struct run *run)
 	struct hold holds[2];
 	struct step_write steps[2];
 	size_t count = chance_holds(run, holds, countof(holds), true);
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
 		step_draw(run, &holds[i], &steps[i]);
+		step_rival(run, &holds[i], &steps[i]);
+	}
 	if (count)
 		steps_write(run, steps, count);
 }
@@ -415,6 +431,7 @@ static void do_sql_check(struct run *run)
 	if (!chance_hold(run, &hold))
 		return;
 	step_draw(run, &hold, &step);
+	step_rival(run, &hold, &step);
 	sql_begin(run, "SELECT * FROM holdfast.sql_check(");
 	sql_phase(run, &step);
 	sql_add(run, ")");

@@ -2,6 +2,9 @@
  * each, at once and without a thread or a lock. One item where SQL takes an array: a batch there is
  * its items in the order of their tasks. The differential run holds each of them against Postgres.
  *
+ * Not in it: limits of tools (limits.sql) and lost tails (restore.sql); where a tool has no limit
+ * and the store was never restored, these change nothing.
+ *
  * Time is `now_ms`, which the caller sets. Nothing is random but what the caller hands in. Slices
  * given are copied; an empty one is NULL where store.h says "or empty". What is given back lives
  * until the next call that changes the model; a claim, whole, until the next claim. */

@@ -121,7 +121,9 @@ bool task_view(struct model *model, const struct model_task *task, struct task_v
 				    .ended_ms = outcome ? outcome->at_ms : 0,
 				    .result_ttl_ms = task->result_ttl_ms,
 				    .progress = outcome ? -1 : task->progress,
-				    .message = outcome ? outcome->message : task->message,
+				    .message = outcome                     ? outcome->message
+					       : task->state == TASK_READY ? (struct slice){}
+									   : task->message,
 				    .effect_id = task->effect_id };
 	if (outcome) {
 		view->result = outcome->result;

@@ -4,9 +4,10 @@
 
 #include "test/sim/model_inner.h"
 
-constexpr size_t LATER_MAX = 64; /* tasks of each kind that one claim makes ready */
-constexpr int CLAIM_ROUNDS = 8;  /* of a queue, past tasks of paused tenants */
-constexpr size_t MARK_BYTES = 8; /* of a call, that its tokens begin with */
+constexpr size_t LATER_MAX = 64;   /* tasks of each kind that one claim makes ready */
+constexpr int CLAIM_ROUNDS = 8;    /* of a queue, past tasks of paused tenants */
+constexpr size_t MARK_BYTES = 8;   /* of a call, that its tokens begin with */
+constexpr size_t QUEUES_MAX = 256; /* of one claim */
 constexpr size_t CLAIM_BYTES_MAX = 1 << 30;
 
 /* --- beat ---------------------------------------------------------------------------------------
@@ -301,6 +302,33 @@ static bool call_holds(const struct model *model, const struct uuid *incarnation
 	return false;
 }
 
+/* Equal shares of `most`, in the order of the queues, then what is left of it to those that gave
+ * all of theirs. Returns how many are claimed. */
+static int claim_shares(struct model *model, int32_t *turn, size_t turn_count, int most,
+			const struct uuid *incarnation, const struct uuid *call)
+{
+	int taken = 0;
+	while (turn_count > 0 && taken < most) {
+		size_t again = 0;
+		for (size_t i = 0; i < turn_count; i++) {
+			int waiting = (int)(turn_count - i);
+			int share = (most - taken + waiting - 1) / waiting;
+			if (share == 0)
+				break;
+			int32_t queue = turn[i];
+			if ((size_t)queue >= model->tools_room || !model->tools[queue])
+				continue;
+			int got =
+			    claim_queue(model, &model->queues[queue], share, incarnation, call);
+			taken += got;
+			if (got == share)
+				turn[again++] = queue;
+		}
+		turn_count = again;
+	}
+	return taken;
+}
+
 const struct claimed_task *model_claim(struct model *model, const struct uuid *incarnation,
 				       const int32_t *queues, size_t queues_count, int most,
 				       const struct uuid *call, size_t *count)
@@ -315,15 +343,17 @@ const struct claimed_task *model_claim(struct model *model, const struct uuid *i
 		return nullptr;
 	bool is_new = call_is_new(row, call);
 	if (is_new && !call_holds(model, incarnation, call)) {
-		int taken = 0;
-		for (size_t i = 0; i < queues_count && taken < most; i++) {
-			if ((size_t)queues[i] >= model->tools_room || !model->tools[queues[i]] ||
-			    is_paused(model, false, slice_of(model->tools[queues[i]]->name)))
-				continue;
-			taken += claim_queue(model, &model->queues[queues[i]], most - taken,
-					     incarnation, call);
+		int32_t turn[QUEUES_MAX];
+		size_t turn_count = 0;
+		hf_assert(queues_count <= QUEUES_MAX);
+		for (size_t i = 0; i < queues_count; i++) {
+			bool known =
+			    (size_t)queues[i] < model->tools_room && model->tools[queues[i]];
+			if (!known ||
+			    !is_paused(model, false, slice_of(model->tools[queues[i]]->name)))
+				turn[turn_count++] = queues[i];
 		}
-		if (!taken)
+		if (!claim_shares(model, turn, turn_count, most, incarnation, call))
 			return nullptr;
 	}
 	return given_tasks(model, incarnation, call, count);
