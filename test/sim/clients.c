@@ -226,10 +226,10 @@ static void told_end(const struct agent *agent, enum task_state state)
 static void told_name(const struct effect *effect, const char *text)
 {
 	char id[TASK_ID_TEXT_LEN + 1];
-	const char *named = strstr(text, "tsk_");
-	if (named && (!effect->accepted ||
-		      strncmp(named, task_id_format(&effect->task, id), TASK_ID_TEXT_LEN) != 0))
-		broken(effect->number, "its plain client was told of another task (V1)");
+	task_id_format(&effect->task, id);
+	for (const char *at = text; (at = strstr(at, "tsk_")); at++)
+		if (!effect->accepted || strncmp(at, id, TASK_ID_TEXT_LEN) != 0)
+			broken(effect->number, "its plain client was told of another task (V1)");
 }
 
 static bool says(const char *text, const char *word)
