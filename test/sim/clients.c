@@ -227,7 +227,7 @@ static void told_name(const struct effect *effect, const char *text)
 {
 	char id[TASK_ID_TEXT_LEN + 1];
 	task_id_format(&effect->task, id);
-	for (const char *at = text; (at = strstr(at, "tsk_")); at++)
+	for (const char *at = text; (at = strstr(at, "tsk_")); at += TASK_ID_TEXT_LEN)
 		if (!effect->accepted || strncmp(at, id, TASK_ID_TEXT_LEN) != 0)
 			broken(effect->number, "its plain client was told of another task (V1)");
 }
