@@ -21,13 +21,24 @@ static void check_still_over(const struct effect *effect, const struct task_view
 		broken(effect->number, "was over, and is %s (V6)", task_state_name(view->state));
 }
 
+static bool is_parked(const struct task_id *id)
+{
+	const struct model_task *task = model_look(world.model, id);
+	return task && task->state == TASK_PARKED;
+}
+
 static void accept_execute(struct act *act)
 {
+	struct effect *effect = &effects[act->effect];
+	bool parked = effect->accepted && is_parked(&effect->task);
 	act->view = (struct task_view){};
 	act->accepted = model_accept(store_now(), &act->accept, act->random, &act->view);
 	keep_view(act);
+	count_more(TABLE_PLAIN, PLAIN_TAKEN_UP, 0, parked && act->view.state == TASK_READY);
 	if (act->accepted == ACCEPT_SAME)
-		check_still_over(&effects[act->effect], &act->view);
+		check_still_over(effect, &act->view);
+	if (act->accepted == ACCEPT_SAME || act->accepted == ACCEPT_NEW)
+		told_task(effect, &act->view.id);
 	happened(act->copy ? "accepted by a late copy" : "accepted", act->effect, act->accepted,
 		 act->accept.number);
 }
@@ -146,8 +157,10 @@ void store_cancel(struct store *store, int64_t owner, const struct task_id *id,
 
 static void attach_execute(struct act *act)
 {
+	bool parked = is_parked(&act->id);
 	act->found =
 	    model_attach(store_now(), act->owner, &act->id, &act->incarnation, act->number);
+	count_more(TABLE_PLAIN, PLAIN_TAKEN_UP, 1, parked && !is_parked(&act->id));
 	happened("attached", effect_number(&act->id), act->number, act->found);
 }
 

@@ -273,6 +273,18 @@ void store_finish(struct store *store, const struct outcome_write *outcome,
 	act_send(act);
 }
 
+/* No attempt follows one that was the last (V10). */
+static void check_attempts(const struct act *act)
+{
+	const struct model_task *task = model_look(world.model, &act->id);
+	const struct effect *effect = effect_of(task->effect_id);
+	if (act->release.how != RELEASE_RETRY || task->phase >= UNDO_PHASE_FIRST)
+		return;
+	if (task->attempt >= effect->tool->phases[task->phase].attempts)
+		broken(effect->number, "is to be tried once more after attempt %d (V10)",
+		       task->attempt);
+}
+
 static void release_execute(struct act *act)
 {
 	struct before before = look_before(&act->id);
@@ -280,6 +292,7 @@ static void release_execute(struct act *act)
 	look_after(act, &before);
 	if (act->fence == FENCE_HELD) {
 		state_moved(&act->id, before.state);
+		check_attempts(act);
 		count(TABLE_RELEASE, act->release.how, model_look(world.model, &act->id)->state);
 	}
 	happened(act->copy ? "released by a late copy" : "released", effect_number(&act->id),

@@ -55,7 +55,7 @@ static uint64_t hash(uint64_t seed, struct slice bytes)
 	return seed;
 }
 
-static void told_task(struct effect *effect, const struct task_id *id)
+void told_task(struct effect *effect, const struct task_id *id)
 {
 	if (effect->accepted && !task_id_equal(&effect->task, id))
 		broken(effect->number, "two tasks of one effect ID (V1)");
@@ -222,6 +222,16 @@ static void told_end(const struct agent *agent, enum task_state state)
 		       task_state_name(state), task_state_name(task->state));
 }
 
+/* Whatever names a task names the one of this effect (V1). */
+static void told_name(const struct effect *effect, const char *text)
+{
+	char id[TASK_ID_TEXT_LEN + 1];
+	task_id_format(&effect->task, id);
+	for (const char *at = text; (at = strstr(at, "tsk_")); at += TASK_ID_TEXT_LEN)
+		if (!effect->accepted || strncmp(at, id, TASK_ID_TEXT_LEN) != 0)
+			broken(effect->number, "its plain client was told of another task (V1)");
+}
+
 static bool says(const char *text, const char *word)
 {
 	return strstr(text, word) != nullptr;
@@ -233,6 +243,7 @@ static void on_ended(void *ctx, enum front_end how, int code, const char *text)
 	agent->caller = nullptr;
 	event_drop(&agent->hang_up);
 	count(TABLE_PLAIN, PLAIN_REPLY, how);
+	told_name(agent->effect, text);
 	happened("plain call answered", agent->effect->number, how, code);
 	if (how == FRONT_LOST || how == FRONT_REFUSED) {
 		again_in(agent, 100, 1'500);

@@ -16,7 +16,8 @@ constexpr int64_t AWAY_US_MAX = 1'500 * MS;
 constexpr int64_t WAKE_US_MAX = 20 * MS;
 constexpr int WAKE_LOST_IN_10000 = 2'000;
 /* What a process is killed or its connection lost upon, within the act's time. */
-constexpr int DOOM_WORKER_IN_10000 = 40, DOOM_API_IN_10000 = 6, BREAK_IN_10000 = 20;
+constexpr int DOOM_WORKER_IN_10000 = 40, DOOM_API_IN_10000 = 6, DOOM_SELDOM_IN_10000 = 200;
+constexpr int BREAK_IN_10000 = 20;
 constexpr int SLOW_IN_10000 = 100, REFUSED_IN_10000 = 12;
 
 struct model *store_now(void)
@@ -201,6 +202,22 @@ struct act *act_new(struct store *store, const struct act_kind *kind, void *ctx)
 	return act;
 }
 
+/* Acts that are seldom have to meet a death as well. */
+static int doom_in_10000(enum op_kind op, bool is_worker)
+{
+	switch (op) {
+	case OP_ATTACH:
+	case OP_CANCEL:
+	case OP_ANSWER:
+		return DOOM_SELDOM_IN_10000;
+	case OP_INTENT:
+	case OP_ASK:
+		return 2 * DOOM_WORKER_IN_10000;
+	default:
+		return is_worker ? DOOM_WORKER_IN_10000 : DOOM_API_IN_10000;
+	}
+}
+
 void act_send(struct act *act)
 {
 	struct store *store = act->store;
@@ -215,7 +232,7 @@ void act_send(struct act *act)
 		event_set(&act->give_up, now_us + STORE_GIVE_UP_MS * MS);
 	}
 	bool is_worker = store->process->kind == PROCESS_WORKER;
-	if (in_trouble(is_worker ? DOOM_WORKER_IN_10000 : DOOM_API_IN_10000))
+	if (in_trouble(doom_in_10000(act->kind->op, is_worker)))
 		process_doom(store->process, 2 * WAY_US_MAX);
 	if (in_trouble(is_worker ? BREAK_IN_10000 : BREAK_IN_10000 / 4))
 		break_soon(store->process, lane);

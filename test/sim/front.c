@@ -97,6 +97,7 @@ void request_drop(struct request *request)
 void request_stream(struct request *request)
 {
 	request->streaming = true;
+	count(TABLE_PLAIN, PLAIN_STREAMS, 0);
 }
 
 void request_notify(struct request *, struct slice)

@@ -173,7 +173,7 @@ struct effect {
 	int number;
 	struct tool *tool;
 	int64_t owner;
-	bool accepted; /* somebody was told so */
+	bool accepted; /* the store has it */
 	bool hung_up;  /* a plain client of it did */
 	struct task_id task;
 	unsigned char fingerprint[FINGERPRINT_BYTES];
@@ -190,6 +190,8 @@ void clients_begin(int tasks, int64_t spread_us);
 bool clients_are_done(void);
 void check_clients(void); /* as check_all_ended */
 void operator_begin(void);
+/* The store, or an API, says that this is the task of the effect. */
+void told_task(struct effect *effect, const struct task_id *id);
 /* Somebody is told how a task stands. */
 void told_view(struct effect *effect, const struct task_view *view);
 
@@ -268,7 +270,9 @@ enum plain_word {
 	PLAIN_WINDOW,
 	PLAIN_PARKS,
 	PLAIN_REATTACHED,
-	PLAIN_DRAINED
+	PLAIN_DRAINED,
+	PLAIN_TAKEN_UP,
+	PLAIN_STREAMS
 };
 enum act_word {
 	ACT_KILL,

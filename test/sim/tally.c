@@ -72,8 +72,8 @@ static const char *const ends[] = { "completed", "failed", "cancelled", "tool_er
 static const char *const failures[] = { "attempts_exhausted", "deadline", "crash_limit",
 					"phase_failed",       "corrupt",  "result" };
 static const char *const said[] = { "no", "maybe", "yes", "unsaid" };
-static const char *const plains[] = { "reply",  "refused", "gone",       "outcome",
-				      "window", "parked",  "reattached", "drained" };
+static const char *const plains[] = { "reply",  "refused",    "gone",    "outcome",  "window",
+				      "parked", "reattached", "drained", "taken_up", "streams" };
 static const char *const acts[] = {
 	"kill",          "stop",        "drain",          "lane_lost",      "settle_done",
 	"settle_absent", "settle_fail", "repeat",         "conflict",       "cancel",
