@@ -48,7 +48,8 @@ static bool is_straight(const struct run *run, enum run_state from, enum run_sta
 		return from == RUN_DECIDING;
 	case RUN_WORKING:
 		return from == RUN_DECIDING;
-	case RUN_PAUSED:
+	case RUN_PAUSED: /* from deciding where it is to run apart */
+		return from == RUN_WORKING || (from == RUN_DECIDING && run->apart);
 	case RUN_COMMITTING:
 		return from == RUN_WORKING;
 	case RUN_FINISHING:
