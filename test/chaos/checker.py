@@ -54,7 +54,7 @@ class Checker:
         """The store at one moment: retention goes on meanwhile."""
         with self.stack.cluster.connect(autocommit=False) as connection:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            self.read_store(lambda sql: connection.execute(sql).fetchall())
+            self.read_store(lambda sql: connection.execute(self.stack.asked(sql)).fetchall())
         self.made, self.requests = self.stack.effects()
         self.run_log = self.stack.run_log()
         self.counts["tasks"] = len(self.rows)

@@ -85,6 +85,7 @@ class Truth:
         task, steps = self.checker.by_handle[handle], self.checker.steps[handle]
         outcome = steps.get(self.checker.OUTCOME_PLACE)
         subject, tenant = rig.TOKENS[task.token]
+        told = "completed" if task.plain_end is not None else None
         history = story["history"]
         points = [(entry["name"], entry["attempt"], entry["derived_key"]) for entry in history
                   if entry["what"] == "recovery_point"]
@@ -97,7 +98,7 @@ class Truth:
             ("owner", (story["owner"]["subject"], story["owner"]["tenant"]), (subject, tenant)),
             ("arguments", story["arguments"], task.arguments),
             ("state", story["state"], outcome and outcome[1]),
-            ("state to the client", story["state"], (task.statuses or [None])[-1]),
+            ("state to the client", story["state"], (task.statuses or [told])[-1]),
             ("recovery points", points, kept),
             ("outcomes", [entry["name"] for entry in ends], [outcome and outcome[1]]),
             ("now", story["now"], None),
