@@ -1,7 +1,7 @@
 """A rolling deploy (F20): the release before and this one run together, API, workers and
 maintenance, on one store. All begins with the release before; this one migrates under load; then
 each process is killed, or told to end, in turn, and started with the other's program, forth and
-back. What the release before is, the file `previous` says."""
+back. The release before is that of previous.py."""
 
 import signal
 
@@ -18,6 +18,13 @@ CI = {"rolling": 26}
 # Each time a world of its own, which is migrated.
 SOAK = {"rolling": [("rolling", 3 * len(MOVES))] * 20}
 DRAIN_S = 20
+# A maintenance that led and was killed is followed when its own lease is over: lease_ms() of
+# runtime/maintain.c.
+MAINTAIN_LEASE_S = 5.2
+# Flags that the release before does not know.
+NEW_FLAGS = ("breaker_pause_ms", "breaker_pause_max_ms")
+SETTINGS = {command: {name: value for name, value in flags.items() if name not in NEW_FLAGS}
+            for command, flags in world.SETTINGS.items()}
 
 
 class Rolling(world.World):
@@ -25,7 +32,7 @@ class Rolling(world.World):
         self.old, self.new = previous.holdfast(), rig.HOLDFAST
         self.migrated = False
         rig.HOLDFAST = self.old
-        super().__init__(findings, **more)
+        super().__init__(findings, settings=SETTINGS, **more)
         self.maintains.append(self.start_holdfast("maintain-2", "maintain"))
 
     def migrate(self):
@@ -62,6 +69,8 @@ class Faults:
         stack.downed.add(process)
         if cell.endswith("kill -9"):
             process.kill()
+            if process in stack.maintains:
+                self.lingers(MAINTAIN_LEASE_S)
         elif self.ended_badly(process):
             return False
         process.argv[0] = str(stack.new if stack.is_old(process) else stack.old)
