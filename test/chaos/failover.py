@@ -133,7 +133,7 @@ class Faults:
         end = time.monotonic() + 2
         while time.monotonic() < end and not self.stack.ask(
                 f"SELECT 1 FROM pg_stat_activity WHERE usename = 'holdfast_api' AND {waits} "
-                "AND query LIKE '%%accept_call%%'"):
+                "AND query LIKE '%%accept_bounded%%'"):
             time.sleep(0.005)
 
     def repeat(self, cell):

@@ -10,7 +10,7 @@ from failover import Calls, PairWorld
 CALLS = 4
 AGAIN_S = 0.8           # in which an API process would ask again for what it was warned of
 WAITS_SQL = """SELECT pid FROM pg_stat_activity WHERE usename = 'holdfast_api'
-    AND wait_event = 'SyncRep' AND (query LIKE '%%accept_call(%%' OR query LIKE '%%barrier()%%')"""
+    AND wait_event = 'SyncRep' AND (query LIKE '%%accept_bounded(%%' OR query LIKE '%%barrier()%%')"""
 
 
 class GoneWorld(PairWorld):
