@@ -58,7 +58,7 @@ struct maintain {
 	int64_t slow_at_ms;
 	/* The database's clock minus ours: when this process first looked, and last. */
 	int64_t ahead_first_ms, ahead_ms;
-	bool clock_seen, leapt;
+	bool clock_seen, leapt, ahead; /* ahead: of this machine's */
 	int64_t mend_until_ms, mend_page;
 	char waiting_due[64], waiting_task[64]; /* where the next page begins; empty: anew */
 	int part;                               /* of effect, next to be swept */
@@ -178,9 +178,8 @@ static int64_t wall_ms(void)
 }
 
 /* A database clock that leapt ahead of ours lets nothing be swept until it is back, or until
- * someone has looked at it and started maintenance anew (rule 15); a leap by a day, that nobody saw
- * before we began, shows against the clock of this machine. Where it went back, rows of the time
- * before are due far in the future. */
+ * someone has looked at it and started maintenance anew (rule 15). Where it went back, rows of the
+ * time before are due far in the future. */
 static enum hf_code watch_clock(struct maintain *m, struct hf_err *err)
 {
 	int64_t now = 0;
@@ -195,12 +194,26 @@ static enum hf_code watch_clock(struct maintain *m, struct hf_err *err)
 		m->mend_until_ms = clock_boot_ms() + MEND_MS;
 	}
 	m->ahead_ms = ahead_ms;
-	bool leapt = ahead_ms - m->ahead_first_ms > LEAP_MS || now - wall_ms() > LEAP_WALL_MS;
+	bool leapt = ahead_ms - m->ahead_first_ms > LEAP_MS;
 	if (leapt && !m->leapt)
 		log_error("the database's clock leapt; retention stops until it is back, or "
 			  "maintenance is restarted",
 			  nullptr);
 	m->leapt = leapt;
+	return HF_OK;
+}
+
+/* A leap before we began shows against the clock of this machine. */
+static enum hf_code compare_clocks(struct maintain *m, struct hf_err *err)
+{
+	int64_t server = 0;
+	hf_try(ask(m, "SELECT holdfast.to_ms(clock_timestamp())", 0, nullptr, &server, err));
+	bool ahead = server - wall_ms() > LEAP_WALL_MS;
+	if (ahead && !m->ahead)
+		log_error("the database's clock is over a day ahead of this machine's; retention "
+			  "stops while it is",
+			  nullptr);
+	m->ahead = ahead;
 	return HF_OK;
 }
 
@@ -425,7 +438,8 @@ static enum hf_code slow_round(struct maintain *m, struct hf_err *err)
 	if (made)
 		log_info("weeks made ahead", "weeks", LOG_INT(made), nullptr);
 	hf_try(mend(m, err)); /* a part at a time: another may have led when it went back */
-	if (!m->leapt) {
+	hf_try(compare_clocks(m, err));
+	if (!m->leapt && !m->ahead) {
 		hf_try(retention(m, err));
 		hf_try(drain(m, "SELECT holdfast.sweep_windows(200)", "window_swept",
 			     "intent windows over", err));
@@ -516,7 +530,7 @@ static void collect(void *ctx)
 	metric_add(METRIC_store_connects_total, "maintain", 0);
 	metric_add(METRIC_store_losses_total, "maintain", 0);
 	metric_set(METRIC_lease_held, nullptr, m->leading);
-	metric_set(METRIC_retention_stopped, nullptr, m->leapt);
+	metric_set(METRIC_retention_stopped, nullptr, m->leapt || m->ahead);
 	metric_forget(METRIC_round_age_seconds);
 	metric_forget(METRIC_tasks_counted_age_seconds);
 	if (m->well_ms)
