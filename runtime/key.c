@@ -185,6 +185,16 @@ static enum hf_code read_keyring(const char *path, struct slice text, struct key
 	return HF_OK;
 }
 
+/* OpenSSL makes itself ready at its first use, and does not survive that memory lacks there: now is
+ * better than with the first caller. */
+static void hash_once(void)
+{
+	unsigned char out[SHA256_DIGEST_LENGTH];
+	const unsigned char secret[SECRET_BYTES] = {};
+	sha256(slice_of(""), out);
+	hmac(secret, slice_of(""), out);
+}
+
 enum hf_code keyring_load(const char *path, struct keyring **out, struct hf_err *err)
 {
 	hf_assert(path);
@@ -197,6 +207,7 @@ enum hf_code keyring_load(const char *path, struct keyring **out, struct hf_err 
 	if (text.data)
 		OPENSSL_cleanse(text.data, text.room);
 	buf_deinit(&text);
+	hash_once();
 	if (code == HF_OK)
 		*out = keyring;
 	else

@@ -32,7 +32,7 @@ VISIBLE_WITHIN_MS = 100  # of mail here: no fault makes it late
 QUIET_S = 0.1            # nor a request late
 PAGE = struct.Struct("<III20s")
 DISARM_S = 0.01         # in which a call that was armed is over
-TASK_S_MAX = 30
+TASK_S_MAX = 60         # a call that the library lost is missed after DB_ANSWER_MS (runtime/db.h)
 THROUGH = 2             # runs in a row that no point stopped: the sweep is over
 POINTS_MAX = 2_000      # a sweep that is still not at its end is broken
 # In lanes, each with a world of its own, as most of the time is waiting: shapes of tasks for the
