@@ -113,8 +113,8 @@ static const char *const functions[] = {
 };
 
 /* Who waits for a lock has others wait behind it: not for a second. */
-#define LOCK_TIMEOUT "800ms"
-constexpr int LOCK_TRIES_MAX = 40; /* half a minute for a rival's run, or for a long transaction */
+#define LOCK_TIMEOUT "500ms"
+constexpr int LOCK_TRIES_MAX = 50; /* half a minute for a rival's run, or for a long transaction */
 constexpr useconds_t LOCK_REST_US = 100'000;
 
 static enum hf_code run(PGconn *conn, const char *sql, struct hf_err *err)
