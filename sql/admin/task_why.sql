@@ -8,7 +8,8 @@ FROM (
            w.pause AS paused_with, w.cancel, w.phase, w.incarnation, w.first_try, w.updated,
            CASE w.due WHEN 'infinity' THEN w.turn ELSE w.due END AS due, w.due = 'infinity' AS aside,
            coalesce(v.doc::json -> 'phases' -> w.phase ->> 'name',
-                    'undo:' || (v.doc::json -> 'phases' -> (127 - w.phase) ->> 'name'),
+                    CASE WHEN w.phase < 128
+                         THEN 'undo:' || (v.doc::json -> 'phases' -> (127 - w.phase) ->> 'name') END,
                     'its end') AS phase_name,
            v.doc::json -> 'phases' -> w.phase ->> 'kind' AS kind,
            holdfast.now_() AS at

@@ -16,11 +16,12 @@ END $$;
 
 -- Declares an incarnation dead whose counter stood still between two looks of the caller. False:
 -- it has beaten since. Its claims are freed by reclaim, which holds the same for any claim whose
--- incarnation is gone.
+-- incarnation is gone. Locks: claim_call, worker, as a claim does.
 CREATE OR REPLACE FUNCTION declare_dead(incarnation uuid, beat bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
+    PERFORM 1 FROM claim_call c WHERE c.incarnation = declare_dead.incarnation FOR UPDATE;
     DELETE FROM worker w WHERE w.incarnation = declare_dead.incarnation
                            AND w.beat = declare_dead.beat;
     IF NOT FOUND THEN
@@ -148,7 +149,7 @@ BEGIN
              WHERE x.ctid >= format('(%s,0)', page)::tid
                AND x.ctid < format('(%s,0)', page + pages)::tid
                AND x.updated > at + ms(slack_ms) FOR UPDATE SKIP LOCKED LOOP
-        UPDATE work x SET due = x.due - w.ahead, first_try = least(x.first_try, at),
+        UPDATE work x SET due = x.due - w.ahead, turn = x.turn - w.ahead, first_try = least(x.first_try, at),
                sent = least(x.sent, at), updated = at
         WHERE x.ctid = w.tid;
         IF w.state = 'waiting' THEN

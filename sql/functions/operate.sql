@@ -209,14 +209,16 @@ SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
     at timestamptz := now_();
+    c cluster;
 BEGIN
+    SELECT x.* INTO c FROM cluster x;
     successor := '\x01'::bytea || set_byte('\x00'::bytea, 0, (SELECT number FROM cluster))
                  || substring(int8send(to_ms(at)) FROM 3) || random;
     INSERT INTO holdfast.task (week, task, owner, tool, effect_id, digest, fingerprint, arguments,
         inputs, asks, accepted, deadline, trace, key_version, incarnation, result_ttl_ms, retry_of,
         generations, tried)
     SELECT new_week, retry_accept.successor, x.owner, x.tool, x.effect_id, x.digest, x.fingerprint,
-           x.arguments, x.inputs, x.asks, at, at + ms(deadline_ms), x.trace, x.key_version, x.incarnation,
+           x.arguments, x.inputs, x.asks, at, at + ms(deadline_ms), x.trace, x.key_version, c.incarnation,
            x.result_ttl_ms, x.task, keys, first
     FROM holdfast.task x WHERE x.week = retry_accept.week AND x.task = retry_accept.task;
     UPDATE holdfast.task x SET successor = retry_accept.successor
@@ -247,13 +249,20 @@ BEGIN
     WHERE first IS NOT NULL;
 
     -- Held: no plain call's hang-up parks what an operator wants done.
-    -- A task that had failed before a restore may have had a successor in the lost tail.
+    -- A task that had failed before a restore may have had a successor in the lost tail. In a copy its
+    -- keys are others now, and the original may have retried it at any time: as restore_tasks has it.
     INSERT INTO work (task, week, owner, queue, state, due, deadline, phase, held, generations,
                       first_try, sent, updated, tail_from, tail_to)
     SELECT retry_accept.successor, new_week, x.owner, x.tool, 'ready', at, at + ms(deadline_ms), begins,
-           true, keys, coalesce(first, c.tail_from),
-           greatest(CASE WHEN first IS NOT NULL THEN sent END, c.tail_to), at, c.tail_from, c.tail_to
-    FROM holdfast.task x LEFT JOIN cluster c ON retry_accept.sent < c.tail_to WHERE x.week = retry_accept.week AND x.task = retry_accept.task;
+           true, keys, CASE WHEN other THEN 'epoch' ELSE coalesce(first, lost.tail_from) END,
+           CASE WHEN other THEN c.restored
+                ELSE greatest(CASE WHEN first IS NOT NULL THEN sent END, lost.tail_to) END, at,
+           CASE WHEN other THEN 'epoch' ELSE lost.tail_from END,
+           CASE WHEN other THEN c.restored ELSE lost.tail_to END
+    FROM holdfast.task x
+    CROSS JOIN LATERAL (SELECT x.incarnation <> c.incarnation AS other) o
+    LEFT JOIN cluster lost ON retry_accept.sent < lost.tail_to
+    WHERE x.week = retry_accept.week AND x.task = retry_accept.task;
 END $$;
 
 -- One task is paused: at once where nobody runs it; its worker is asked as for a park: what is in

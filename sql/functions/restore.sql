@@ -48,7 +48,7 @@ LANGUAGE sql IMMUTABLE SET search_path = holdfast, pg_temp AS $$
                 ELSE coalesce(p ->> 'effect', CASE WHEN p ->> 'kind' IN ('sql', 'wait') THEN 'local'
                                                    ELSE 'unsafe' END) END
     FROM (SELECT CASE WHEN phase < 64 THEN doc::json -> 'phases' -> phase
-                      ELSE doc::json -> 'phases' -> (127 - phase) -> 'undo' END AS p) x
+                      WHEN phase < 128 THEN doc::json -> 'phases' -> (127 - phase) -> 'undo' END AS p) x
 $$;
 
 -- What a claim has to know of the lost tail beside its phase: 'FROM TO', in ms, of a task that was open
@@ -146,7 +146,10 @@ BEGIN
         INTO class FROM tool v WHERE v.tool = w.queue;
         UPDATE work x SET token = NULL, incarnation = NULL, progress = NULL, updated = at,
             attempt = CASE WHEN w.state = 'running' THEN greatest(w.attempt - 1, 0) ELSE w.attempt END,
-            park = false, tail_from = c.tail_from, tail_to = at, tail_below = NULL, sent = at,
+            -- Who hung up while it ran has left it: the next claim parks it, as after any worker's death.
+            park = w.state = 'running' AND w.park AND w.pause IS NULL AND NOT w.cancel AND w.phase < 64
+                   AND class <> 'unsafe',
+            tail_from = c.tail_from, tail_to = at, tail_below = NULL, sent = at,
             first_try = least(w.first_try, c.tail_from),
             pause = CASE WHEN class = 'unsafe' THEN NULL WHEN w.state = 'running' AND w.park THEN w.pause
                          ELSE w.pause END,
@@ -175,7 +178,8 @@ LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
     SELECT format('it cannot be told whether %s happened: the store was restored, and what it did '
                   'afterwards is lost', coalesce(
                   CASE WHEN unknown_text.phase < 64 THEN v.doc::json -> 'phases' -> unknown_text.phase ->> 'name'
-                       ELSE 'undo:' || (v.doc::json -> 'phases' -> (127 - unknown_text.phase) ->> 'name') END,
+                       WHEN unknown_text.phase < 128
+                           THEN 'undo:' || (v.doc::json -> 'phases' -> (127 - unknown_text.phase) ->> 'name') END,
                   'it'))
     FROM tool v WHERE v.tool = unknown_text.queue
 $$;
@@ -218,6 +222,8 @@ BEGIN
         RETURN 'no_copy';
     END IF;
     PERFORM audit_put('restored --confirm', NULL, restore_confirm.by, restore_confirm.why);
-    UPDATE work w SET due = now_() WHERE w.state = 'scheduled' AND w.message LIKE 'a copy: nothing foreign%';
+    UPDATE work w SET due = now_() WHERE w.ctid = ANY (ARRAY(
+        SELECT x.ctid FROM work x
+        WHERE x.state = 'scheduled' AND x.message LIKE 'a copy: nothing foreign%' FOR UPDATE SKIP LOCKED));
     RETURN 'confirmed';
 END $$;
