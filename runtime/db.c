@@ -204,6 +204,17 @@ static void give_up(struct db *db, int64_t now)
 		calls_add(&db->queue, calls_take(&kept));
 }
 
+/* Whoever else of this process has found a newer primary: nothing is asked of an older one. */
+static void go_on(struct db *db)
+{
+	if (db->state != DB_UP)
+		return;
+	if (db->doubted || !pgdial_is_newest(db->dial))
+		db_lost(db, "the primary is another, or none");
+	else
+		db_send(db);
+}
+
 static void on_timer(struct ev_loop *, ev_timer *watcher, int)
 {
 	struct db *db = container_of(watcher, struct db, timer);
@@ -214,8 +225,8 @@ static void on_timer(struct ev_loop *, ev_timer *watcher, int)
 		pgdial_start(db->dial);
 	} else if (db->flight.head && db->flight_since_ms + db->answer_ms <= now) {
 		db_lost(db, "no answer in time");
-	} else if (db->state == DB_UP) {
-		db_send(db); /* a failed call has rested */
+	} else {
+		go_on(db); /* a failed call has rested */
 	}
 	timer_set(db);
 }
@@ -301,10 +312,7 @@ static void db_send(struct db *db)
 static void on_kick(struct ev_loop *, ev_check *watcher, int)
 {
 	struct db *db = container_of(watcher, struct db, kick);
-	if (db->doubted)
-		db_lost(db, "the primary is another, or none");
-	else if (db->state == DB_UP)
-		db_send(db);
+	go_on(db);
 	timer_set(db);
 }
 
@@ -324,9 +332,12 @@ static void call_again(struct db *db, struct call *call)
 		call_free(call);
 }
 
-/* A column `wal` is STORE_WAL of a statement whose commit is acknowledged now. */
-static void position_keep(const PGresult *result)
+/* A column `wal` is STORE_WAL of a statement whose commit is acknowledged now. Not through a
+ * pooler: the connection outlives a change of servers there, and whose place it is nobody knows. */
+static void position_keep(const struct db *db, const PGresult *result)
 {
+	if (db->pooled)
+		return;
 	int column = PQntuples(result) > 0 ? PQfnumber(result, "wal") : -1;
 	if (column >= 0 && !PQgetisnull(result, 0, column))
 		lineage_kept((uint64_t)pgrow_int8(result, 0, column));
@@ -343,7 +354,7 @@ static bool call_answered(struct db *db, struct call *call)
 	ExecStatusType status = result ? PQresultStatus(result) : PGRES_FATAL_ERROR;
 	bool rows = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
 	if (rows && !warned) {
-		position_keep(result);
+		position_keep(db, result);
 		call_end(call, HF_OK, nullptr);
 		return true;
 	}

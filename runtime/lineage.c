@@ -50,7 +50,8 @@ static void remember(const struct lineage *now)
 
 static enum lineage_verdict compare(const struct lineage *now, char why[LINEAGE_TEXT_LEN])
 {
-	if (now->restored < known.restored) {
+	bool older = strcmp(now->system, known.system) == 0 && now->timeline < known.timeline;
+	if (now->restored < known.restored && !older) {
 		snprintf(why, LINEAGE_TEXT_LEN, "it is of before the last `holdfast restored`");
 		return LINEAGE_LOST;
 	}

@@ -194,6 +194,8 @@ static enum hf_code watch_clock(struct maintain *m, struct hf_err *err)
 		m->mend_until_ms = clock_boot_ms() + MEND_MS;
 	}
 	m->ahead_ms = ahead_ms;
+	if (ahead_ms < m->ahead_first_ms)
+		m->ahead_first_ms = ahead_ms;
 	bool leapt = ahead_ms - m->ahead_first_ms > LEAP_MS;
 	if (leapt && !m->leapt)
 		log_error("the database's clock leapt; retention stops until it is back, or "
@@ -465,6 +467,7 @@ static enum hf_code round_(struct maintain *m, struct hf_err *err)
 	hf_try(bury(m, err));
 	hf_try(watch_clock(m, err));
 	if (!mine) {
+		m->ahead = false; /* looked at by who leads */
 		forget(m);
 		return HF_OK;
 	}

@@ -160,10 +160,10 @@ static void wait_for(struct pgdial *dial, int64_t ms)
 	ev_timer_start(dial->loop, &dial->timer);
 }
 
-/* Once one is found, the others are not waited for as long. */
+/* Once one is found that may do, the others are not waited for as long. */
 static int64_t patience(const struct pgdial *dial, int64_t ms)
 {
-	return dial->best ? DIAL_OTHER_MS : ms;
+	return dial->best && dial->best_timeline >= lineage_timeline() ? DIAL_OTHER_MS : ms;
 }
 
 static void say_why(struct pgdial *dial, const char *why)

@@ -95,16 +95,13 @@ static void on_notice(void *, const PGresult *result)
 	log_info(warning ? "Postgres warns" : "Postgres notes", "text", text ? text : "?", nullptr);
 }
 
-/* Until it is told, or time is over: its last word comes from inside the loop. */
+/* Until it is told, from inside the loop: each step of a dial has a time of its own, and a bound
+ * over all would keep the last of several hosts from ever being asked. */
 static void dial_turn(struct ev_loop *loop, struct dialed *dialed)
 {
-	struct wait wait = {};
 	ev_now_update(loop);
-	ev_timer_init(&wait.timer, on_time, PG_CONNECT_MS / 1000.0, 0);
-	ev_timer_start(loop, &wait.timer);
-	while (!dialed->over && !wait.over && !(turned && *turned_stop))
+	while (!dialed->over && !(turned && *turned_stop))
 		ev_run(loop, EVRUN_ONCE);
-	ev_timer_stop(loop, &wait.timer);
 }
 
 static enum hf_code dial(const struct pgdial_options *options, PGconn **conn, struct hf_err *err)
@@ -119,7 +116,7 @@ static enum hf_code dial(const struct pgdial_options *options, PGconn **conn, st
 		ev_loop_destroy(loop);
 	if (!dialed.conn)
 		return hf_fail(err, HF_DB, "%s",
-			       dialed.over ? dialed.why : "no connection in time");
+			       dialed.over ? dialed.why : "this process is to end");
 	PQexitPipelineMode(dialed.conn);
 	PQsetnonblocking(dialed.conn, turned != nullptr);
 	PQsetNoticeReceiver(dialed.conn, on_notice, nullptr);

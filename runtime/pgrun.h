@@ -9,8 +9,7 @@
 
 struct ev_loop;
 
-constexpr int64_t PG_CONNECT_MS = 10'000; /* these three where a loop is turned */
-constexpr int64_t PG_ANSWER_MS = 60'000;
+constexpr int64_t PG_ANSWER_MS = 60'000; /* where a loop is turned */
 constexpr int64_t PG_STOP_MS = 2'000; /* for what is in flight, or yet to be sent, after a stop */
 
 /* Connects to the host that takes writes (pgdial.h), or HF_DB. `name`: application_name. */

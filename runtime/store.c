@@ -40,6 +40,7 @@ static void on_notified(void *ctx, const char *payload)
 		ev_timer_stop(store->loop, &store->proof_timer);
 		store->hello[0] = '\0';
 		store->wakes_come = true;
+		store->told_none = false;
 		log_info("wake-ups arrive", nullptr);
 	}
 	for (enum wake wake = 0; store->on_wake && wake < WAKES; wake++)
@@ -75,6 +76,11 @@ static void on_proof_timer(struct ev_loop *, ev_timer *watcher, int)
 	}
 	store->hello[0] = '\0';
 	store->wakes_come = false;
+	ev_timer_set(watcher, (double)WAKE_AGAIN_MS / 1000.0, 0.0);
+	ev_timer_start(store->loop, watcher);
+	if (store->told_none)
+		return;
+	store->told_none = true;
 	log_warn("no wake-ups arrive: work is found by polling alone", "cause",
 		 "a pooler between here and Postgres?", nullptr);
 }

@@ -38,8 +38,9 @@ constexpr int64_t WAKE_EVERY_MS = 5; /* at most one wake-up in that time */
 /* A beat waits for no disk. A connection that has gone silent is replaced while the lease of the
  * last acknowledged one still runs, by default settings. */
 constexpr int64_t BEAT_ANSWER_MS = 2'500;
-constexpr int64_t WAKE_REST_MS = 1'000;  /* from LISTEN to the first of one's own, */
-constexpr int64_t WAKE_PROOF_MS = 5'000; /* which must be heard within this */
+constexpr int64_t WAKE_REST_MS = 1'000;   /* from LISTEN to the first of one's own, */
+constexpr int64_t WAKE_PROOF_MS = 5'000;  /* which must be heard within this, */
+constexpr int64_t WAKE_AGAIN_MS = 30'000; /* or is said once more then */
 
 struct store {
 	struct ev_loop *loop;
@@ -52,7 +53,7 @@ struct store {
 	int64_t woke_at_ms;
 	ev_timer proof_timer;
 	char hello[32]; /* that this process waits to hear from itself; or empty */
-	bool wakes_come;
+	bool wakes_come, told_none;
 	void (*on_wake)(void *ctx, enum wake wake);
 	void *on_wake_ctx;
 	struct uuid beaten; /* the incarnation whose row the store has seen us make */
