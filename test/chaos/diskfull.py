@@ -33,7 +33,7 @@ BAGGAGE_BYTES = 6_000
 GIVE_UP_S = 1.9         # a call that took less was told what is certain
 # Failed statements of one process in that time: a handful at once, then with backoff. Each of its
 # lanes, acts and connections tries by itself; so many a second of them all is no hammering.
-TRIES_FIRST, TRIES_PER_S = 40, 15
+TRIES_FIRST, TRIES_PER_S = 100, 15
 
 
 class FullWorld(world.World):
