@@ -64,6 +64,13 @@ class Operator(threading.Thread):
             self.findings.add("show", "it does not say which phase is unknown", task=task, now=now)
         return True
 
+    def said(self, task, phase):
+        """His last word on it, which a restore may have lost, and a client been told: he stays with
+        it."""
+        return next((one for one in reversed(self.settles)
+                     if (one["task"], one["phase"]) == (task, phase) and one["acknowledged"]
+                     and one["verdict"] != "absent"), None)
+
     def settle(self, task, tool, number):
         _, phase, _ = shapes.split(shapes.SHAPES[tool][number])
         if not self.show(task, tool, phase):
@@ -72,11 +79,15 @@ class Operator(threading.Thread):
         verdict = "done" if happened else "absent"
         if self.dice.random() < FAILS:
             verdict = "fail"
+        number = len(self.settles) + 1
+        said = self.said(task, phase)
+        if said:
+            verdict, number = said["verdict"], said["number"]
         one = {"task": task, "verdict": verdict, "by": f"op-{len(self.settles) + 1}",
                "why": f"the ledger has {happened}", "acknowledged": False, "phase": phase,
-               "happened": happened, "at": time.time()}
+               "happened": happened, "number": number, "at": time.time()}
         self.settles.append(one)
-        state = ["--state", json.dumps({"settled": len(self.settles)})] if verdict == "done" else []
+        state = ["--state", json.dumps({"settled": number})] if verdict == "done" else []
         done = self.holdfast("settle", task, verdict, "--by", one["by"], "--why", one["why"], *state)
         if done.returncode == 0:
             one["acknowledged"] = True
