@@ -119,6 +119,7 @@ class Run:
         if number % LOOK_EVERY == 0 and self.stack.ask("SELECT 1 FROM chaos.finding LIMIT 1"):
             self.say("the oracle has found something")
             self.red = self.until_red
+        self.look_for_loss()
         if self.until_red and len(self.findings):
             self.red = True
         errors = [repr(thread.error) for thread in self.threads if thread.error]
@@ -131,6 +132,14 @@ class Run:
             self.say(f"{number} faults, {len(self.journal.tasks)} tasks, "
                      f"{len(self.findings)} violations")
         return self.red or bool(errors)
+
+    def look_for_loss(self):
+        """Nothing here is restored: a store that stands still has lost what was acknowledged."""
+        held = self.stack.MAY_STAND_STILL or self.stack.ask(
+            "SELECT held FROM holdfast.cluster WHERE held IS NOT NULL")
+        if held and not self.stack.MAY_STAND_STILL:
+            self.findings.add("V2", f"the store stands still: {held[0][0]}")
+            self.enough = True
 
     # --- the drain ---
 

@@ -82,6 +82,7 @@ class RestoreWorld(world.World):
     """Its tools name the effect to downstream, not the task: a task may be accepted anew."""
 
     CHECKER = Checker
+    MAY_STAND_STILL = True
 
     def __init__(self, findings, **more):
         self.names = {}

@@ -55,6 +55,7 @@ class Findings:
 
 class World(rig.Stack):
     CHECKER = None  # what checks it, where that is no plain checker.Checker
+    MAY_STAND_STILL = False  # its faults put an older store in place
 
     def __init__(self, findings, through_proxy=False, workers=3, apis=2, settings=None,
                  environments=None):
