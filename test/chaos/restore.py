@@ -249,8 +249,12 @@ class Faults:
 
     def forget(self, since):
         """What the tail held the clients were never told; what is hit is what it held."""
+        # An end after the restore is another one: an operator may be as quick as we are.
         kept = {rig.task_text(task): ended for task, ended in self.stack.ask(
-            "SELECT t.task, w.task IS NULL FROM holdfast.task t LEFT JOIN holdfast.work w USING (task)")}
+            "SELECT t.task, w.task IS NULL AND coalesce(o.at < to_timestamp(%s), true) "
+            "FROM holdfast.task t LEFT JOIN holdfast.work w USING (task) LEFT JOIN holdfast.step o "
+            "ON o.week = t.week AND o.task = t.task AND o.place = 2147483647",
+            (self.stack.killed_at,))}
         # What was swept before the backup was whole is not lost: its tombstone stands.
         accepted = {rig.task_text(task) for task, in self.stack.ask("SELECT task FROM holdfast.effect")}
         effects = {place for place, _ in self.stack.effects()[0]}
