@@ -4,46 +4,19 @@
  * needed. Built with the system's compiler. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
-/* As points.py has it. */
-struct page {
-	uint32_t at;    /* the point to die at; 0: none */
-	uint32_t count; /* of points since it was armed */
-	uint32_t died;  /* the point that it died at */
-	char where[20]; /* and the call */
-};
-
-static struct page *page;
-static pid_t self; /* a child that is about to become a tool does not count */
-
-__attribute__((constructor)) static void map_page(void)
-{
-	const char *path = getenv("KILLAT");
-	int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-	if (file < 0)
-		return;
-	void *memory = mmap(NULL, sizeof(struct page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-	close(file);
-	self = getpid();
-	page = memory == MAP_FAILED ? NULL : memory;
-}
+#include "trap.h"
 
 static void point(const char *name)
 {
-	uint32_t at = page ? __atomic_load_n(&page->at, __ATOMIC_SEQ_CST) : 0;
-	if (at == 0 || getpid() != self ||
-	    __atomic_add_fetch(&page->count, 1, __ATOMIC_SEQ_CST) != at)
+	uint32_t at;
+	if (!trap_counts(&at))
 		return;
 	strncpy(page->where, name, sizeof page->where - 1);
 	__atomic_store_n(&page->died, at, __ATOMIC_SEQ_CST);

@@ -6,7 +6,7 @@ which has
   SOAK    name of a long bar -> [(faults, how many)]
   WORLD   the world that it needs (a world.World), or None where any will do
   Faults  methods that inject, one a fault: what faults.Faults inherits from
-  LANES, PROXIED   as in faults.py; may be missing
+  LANES   as in faults.py; may be missing
 
 A run takes faults of one world only."""
 
