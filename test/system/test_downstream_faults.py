@@ -8,6 +8,7 @@ server whose certificate does not hold (R2.5, V5, V7; cases B055-B058)."""
 import gzip
 import json
 import pathlib
+import secrets
 import socket
 import ssl
 import subprocess
@@ -380,9 +381,36 @@ def gone_for_a_while():
     equal(stack.effects_by_id().get(effect_id), 1, "one effect")
 
 
+def a_rotated_secret_changes_no_key():
+    """A request whose answer was lost is asked for again by processes that know a newer secret: under
+    the key of the secret that its task was accepted under, which the newer one makes only for new tasks."""
+    versions = "SELECT key_version, count(*) FROM holdfast.task WHERE key_version > 1 GROUP BY 1"
+    equal(stack.query(versions), [], "rotation: all tasks are of the first secret")
+    stack.steer(script=[], lose_answers=1000)
+    effect_id = f"rotated-{uuid.uuid4()}"
+    handle = client.call("patient", {"effect_id": effect_id})
+    rig.until(lambda: stack.effects_by_id().get(effect_id), 20, "its effect was made", 0.01)
+    for process in (*stack.workers, *stack.apis):
+        process.kill()
+    before = len(sends_of(effect_id))
+    stack.steer(lose_answers=0)
+    keys = stack.folder / "keys"
+    stack.write("keys", f"{keys.read_text().rstrip()}\n2 {secrets.token_hex(32)}\n")
+    for process in (*stack.workers, *stack.apis):
+        process.start()
+    rig.until(lambda: all(stack.ready(api) for api in stack.apis), 30, "up with the new secret")
+    equal(client.wait(handle.task_id, 90).result["status"], "completed", "rotation: completed")
+    sends = sends_of(effect_id)
+    check(len(sends) > before, "rotation: sent again by the new processes", (before, len(sends)))
+    equal(len({line["key"] for line in sends}), 1, "rotation: one key")
+    equal(stack.effects_by_id().get(effect_id), 1, "rotation: one effect")
+    run([])
+    equal(stack.query(versions), [(2, 1)], "rotation: the next task is of the new secret")
+
+
 for part in (passing, waits, long_waits, attempts_are_recorded, definitive, redirects_with_secrets,
              not_allowed, odd_successes, bombs, lost_answers, read_back, gone_for_a_while, wave,
-             false_certificate):
+             false_certificate, a_rotated_secret_changes_no_key):
     part()
 rig.finish("downstream_faults", counts, {"scripted": 50, "lost_answers": 3, "read_back": 5,
                                          "waited": 18, "wave": 600})
