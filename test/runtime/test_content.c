@@ -4,7 +4,7 @@
 #include "runtime/base.h"
 #include "test/test.h"
 
-HF_TEST(content, base64_of_every_length)
+HF_TEST(content, base64_ends_as_its_length_wants)
 {
 	static const struct {
 		const char *bytes, *text;
@@ -22,7 +22,7 @@ HF_TEST(content, base64_of_every_length)
 	}
 }
 
-HF_TEST(content, what_is_no_base64)
+HF_TEST(content, what_is_no_base64_is_refused)
 {
 	static const char *const bad[] = { "A",    "AA",   "AAA",  "A===",  "=",   "====",
 					   "AA=A", "AA A", "AA-_", "AAA\n", "{AAA" };
@@ -56,7 +56,7 @@ HF_TEST(content, text_is_what_is_called_so_and_reads_as_such)
 	}
 }
 
-HF_TEST(content, media_types)
+HF_TEST(content, a_media_type_is_two_names_and_a_slash)
 {
 	static const char *const good[] = { "a/b", "text/plain; charset=utf-8", "x/y+z" };
 	static const char *const bad[] = { "",     "a",     "/",    "a/",    "/b",

@@ -378,7 +378,7 @@ HF_TEST(json, pointers_follow_rfc_6901)
 	cr_expect(slice_equal(value, text));
 }
 
-HF_TEST(json, strings_decode_and_encode)
+HF_TEST(json, a_string_decodes_and_encodes_to_its_shortest_spelling)
 {
 	static const struct {
 		const char *json, *text, *again;

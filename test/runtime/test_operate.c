@@ -5,7 +5,7 @@
 #include "runtime/base.h"
 #include "test/test.h"
 
-HF_TEST(operate, ages)
+HF_TEST(operate, an_age_is_a_whole_number_and_a_unit)
 {
 	static const struct {
 		const char *text;
@@ -28,7 +28,7 @@ HF_TEST(operate, ages)
 	}
 }
 
-HF_TEST(operate, states_that_have_a_use_for_an_act)
+HF_TEST(operate, an_act_is_for_states_that_have_a_use_for_it)
 {
 	static const struct {
 		const char *act, *state;

@@ -4,7 +4,7 @@
 #include "runtime/base.h"
 #include "test/test.h"
 
-HF_TEST(rfc3339, a_time_is_read)
+HF_TEST(rfc3339, every_spelling_of_a_time_is_read)
 {
 	static const struct {
 		const char *text;

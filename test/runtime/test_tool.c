@@ -186,7 +186,7 @@ HF_TEST(tool, without_files_no_file_is_looked_at)
 	free(doc);
 }
 
-HF_TEST(tool, good_variants_are_accepted)
+HF_TEST(tool, what_may_be_left_out_or_spelt_otherwise_is_accepted)
 {
 	static const struct edit edits[] = {
 		{ "\"title\": \"A report\", ", "", "" },

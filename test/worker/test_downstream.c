@@ -868,7 +868,7 @@ HF_TEST(downstream, who_waits_for_a_turn_is_told_when_the_breaker_opens, .init =
 }
 
 /* Many hosts come and go; the table stays small and the calls are well. */
-HF_TEST(downstream, hosts_are_forgotten, .init = set_up, .fini = tear_down)
+HF_TEST(downstream, more_hosts_than_are_remembered_harm_nobody, .init = set_up, .fini = tear_down)
 {
 	char to[64];
 	allowed = false;
