@@ -74,6 +74,7 @@ struct worker {
 	struct run **runs; /* config->slots of them */
 	size_t runs_count;
 	bool claiming, claim_again;
+	bool woken; /* since a claim brought nothing */
 	bool idle;  /* the last claim brought nothing */
 	bool polls; /* the next claim, or the one in flight, is for no other reason than time */
 	struct uuid claimer; /* the incarnation of the claim in flight */
@@ -200,8 +201,10 @@ static void on_claimed(void *ctx, enum hf_code code, const struct claimed_task *
 				      ? worker->wait_ms * 2
 				      : worker->config->poll_ms;
 	/* Woken, and there was nothing to claim: perhaps it is of a version not known here. */
-	if (worker->claim_again && count == 0 && worker->state == WORKER_SERVING)
+	if (worker->woken && count == 0 && worker->state == WORKER_SERVING) {
 		versions_hint(worker->versions);
+		worker->woken = false;
+	}
 	/* A full batch says that there is more: a pause would cap the rate at a batch a pause. */
 	if (worker->claim_again || count >= (size_t)CLAIM_TASKS_MAX)
 		claim_in(worker, 0); /* `polls` is false: there was a reason */
@@ -232,8 +235,14 @@ static void on_wake(void *ctx, enum wake wake)
 	struct worker *worker = ctx;
 	if (wake == WAKE_WISH)
 		beat_now(worker->beat);
-	if (wake == WAKE_WORK)
+	if (wake == WAKE_WORK) {
+		size_t known;
+		versions_queues(worker->versions, &known);
+		if (known == 0)
+			versions_hint(worker->versions);
+		worker->woken = true;
 		claim_by(worker, 0);
+	}
 }
 
 static void on_versions(void *ctx)

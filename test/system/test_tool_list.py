@@ -4,12 +4,14 @@ on a real server: a refusal is a plain 400, and nothing was accepted."""
 
 import base64
 import json
+import time
 import uuid
 
 import rig
 from rig import check, equal, until
 
 PAGE = 3
+APPLIED = 10
 COMPANIONS = ["task_status", "task_result", "task_cancel"]
 counts = {"pages": 0, "cursors_refused": 0, "headers_taken": 0, "headers_refused": 0}
 
@@ -42,6 +44,10 @@ def page(cursor=None, api=0, **params):
     answer = stack.client(api=api).request("tools/list", params)
     equal(answer.status, 200, "a page: status")
     return answer
+
+
+def all_names():
+    return all_pages()[0]
 
 
 def all_pages():
@@ -186,7 +192,22 @@ def param_headers():
             counts["headers_refused"] += 1
 
 
-for part in (pages, what_a_tool_says, param_headers, goes_on_when_the_list_changes):
+def a_version_runs_as_soon_as_it_is_applied():
+    """A worker that is woken and finds nothing looks for new versions, and not only every 5 s."""
+    soon = 0
+    for i in range(APPLIED):
+        stack.command("tools", "apply", str(waiting(f"fresh_{i}")))
+        until(lambda i=i: f"fresh_{i}" in all_names(), 10, "applied")
+        began = time.monotonic()
+        task = client.call(f"fresh_{i}", {"effect_id": str(uuid.uuid4())}).task_id
+        equal(client.wait(task).result["status"], "completed", "a fresh tool: it runs")
+        soon += time.monotonic() - began < 2.5
+    counts["soon"] = soon
+    check(soon >= APPLIED - 3, "a fresh tool: it runs soon", soon)
+
+
+for part in (pages, what_a_tool_says, param_headers, goes_on_when_the_list_changes,
+             a_version_runs_as_soon_as_it_is_applied):
     part()
 rig.finish("tool_list", counts, {"pages": 6, "cursors_refused": 11, "headers_taken": 14,
                                  "headers_refused": 32})
