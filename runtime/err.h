@@ -26,7 +26,7 @@ struct hf_err {
 	int line;
 	const char *file;
 	char sqlstate[6]; /* empty unless Postgres answered with one */
-	char text[233];   /* for a person; always terminated */
+	char text[745];   /* for a person; always terminated */
 };
 
 /* Fills `err` (nullable) and returns `code`, so that a failure is one return statement. */
