@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "runtime/err.h"
+
 enum exit_code {
 #define EXIT(name, code, ...) EXIT_##name = (code),
 #include "runtime/exits.def"
@@ -29,6 +31,14 @@ void help_overview(bool usage);
 bool help_table(const char *name);
 /* The man page, as roff. */
 void help_man(void);
+
+/* Each says on stderr what went wrong, in one form, and returns the exit code. */
+int command_usage(const char *command, const char *text);
+int command_failed(const char *command, const char *text);
+int command_unreachable(const char *command, const struct hf_err *err);
+/* A statement was refused or its answer lost; `acts`: it may have changed something. */
+int command_refused(const char *command, const struct hf_err *err, bool acts);
+#define COMMAND_NO_DATABASE "no database named: set HOLDFAST_DSN or --dsn"
 
 /* argc and argv without program and command names. */
 int cmd_api(int argc, char **argv);

@@ -57,18 +57,17 @@ static void flow(const char *text)
 		putc('\n', out);
 		return;
 	}
-	int column = fprintf(out, "%*s", INDENT, "");
-	while (*text) {
-		int len = (int)strcspn(text, " ");
-		if (column > INDENT && column + columns_of(text, len) > COLUMNS)
-			column = fprintf(out, "\n%*s", INDENT, "") - 1;
-		fwrite(text, 1, (size_t)len, out);
-		column += columns_of(text, len);
-		text += len + strspn(text + len, " ");
-		if (*text) {
-			putc(' ', out);
-			column++;
-		}
+	int column = COLUMNS;
+	for (size_t len; *text; text += len + strspn(text + len, " ")) {
+		len = strcspn(text, " ");
+		int columns = columns_of(text, (int)len);
+		if (column + 1 + columns > COLUMNS)
+			column =
+			    fprintf(out, "%s%*s", column < COLUMNS ? "\n" : "", INDENT, "") - 1;
+		else
+			column += fprintf(out, " ");
+		fwrite(text, 1, len, out);
+		column += columns;
 	}
 	putc('\n', out);
 }
