@@ -299,8 +299,6 @@ static const char *wrong(struct options *options)
 	options->filtered = options->filtered || options->state || (named && !pauses);
 	if (options->filtered && !options->state && strcmp(options->act, "retry") == 0)
 		options->state = "failed";
-	if (!options->dsn || !*options->dsn)
-		return COMMAND_NO_DATABASE;
 	if (options->task && (options->filtered || named))
 		return "give one task, or a filter, not both";
 	if (!options->task && !options->filtered && !named)
@@ -320,6 +318,8 @@ static const char *wrong(struct options *options)
 	bool counts = options->filtered && !options->yes;
 	if (!counts && (!options->by || !options->why))
 		return "--by says who does it and --why on what grounds; both are kept";
+	if (!options->dsn || !*options->dsn)
+		return COMMAND_NO_DATABASE;
 	return nullptr;
 }
 

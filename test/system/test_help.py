@@ -104,7 +104,7 @@ def refused(words, code, has, **more):
     counts["refusals"] += 1
 
 
-NOBODY = "tsk_" + "A" * 32
+NOBODY = rig.task_text(b"\x01" * 24)
 # What each command that asks the database is given: good words.
 ASKING = (["migrate"], ["tools", "list"], ["task", "list"], ["task", "show", "x"],
           ["settle", NOBODY, "done", "--by", "a", "--why", "b"],
@@ -118,7 +118,7 @@ def wrong_use():
     for name in COMMANDS:
         if name not in ("up", "down", "step", "ask"):
             refused([name, "--nonsense"], 2, f"; see `holdfast help {name}`")
-    for name in ("call", "task", "tools", "settle", "retry", "restored", "step", "ask", "bench"):
+    for name in ("call", "task", "tools", "settle", "retry", "pause", "restored", "step", "ask", "bench"):
         refused([name], 2, "give ")
     for name in ("api", "worker", "maintain", "migrate", "version"):
         refused([name, "stray"], 2, "; see `holdfast help", HOLDFAST_DSN="host=/nowhere")
