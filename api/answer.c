@@ -66,7 +66,8 @@ void answer_expired(struct request *request, const struct effect_id *effect_id)
 			   effect_id->text));
 }
 
-/* Whatever carried the key: nothing was stored under it, and the client is to wait, not the model.
+/* Whatever carried the effect ID: nothing was stored under it, and the client is to wait, not the
+ * model.
  */
 static void answer_backlog_full(struct request *request)
 {

@@ -212,9 +212,10 @@ void request_unavailable(struct request *request, enum hf_code code, const struc
 		       &(struct refusal){
 			   .status = passing ? 503 : 200,
 			   .code = RPC_INTERNAL,
-			   .message = passing ? "The service is busy or its store is away; try "
-						"again shortly"
-					      : "Internal error",
+			   .message = passing ? "The service is busy or its store is away; send "
+						"the same again shortly"
+					      : "Internal error: this server is at fault, and "
+						"its log says why",
 			   .data = executed
 				       ? slice_of(arena_format(request->call->arena,
 							       "{\"executed\":\"%s\"}", executed))
@@ -270,7 +271,8 @@ static void refuse_token(struct call *call, enum auth_answer answer)
 	switch (answer) {
 	case AUTH_KNOWN:
 	case AUTH_MISSING:
-		refusal_set(&refusal, 401, RPC_INVALID_REQUEST, "A bearer token is needed");
+		refusal_set(&refusal, 401, RPC_INVALID_REQUEST,
+			    "A bearer token is needed: Authorization: Bearer TOKEN");
 		refusal.extra = "WWW-Authenticate: Bearer\r\n";
 		break;
 	case AUTH_MALFORMED:
@@ -285,7 +287,8 @@ static void refuse_token(struct call *call, enum auth_answer answer)
 		break;
 	case AUTH_FULL:
 		reason = "too many principals";
-		refusal_set(&refusal, 503, RPC_INTERNAL, "Too many callers; try again shortly");
+		refusal_set(&refusal, 503, RPC_INTERNAL,
+			    "Nothing was run: too many callers at once; try again shortly");
 		refusal.extra = RETRY_AFTER;
 		break;
 	}

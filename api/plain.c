@@ -471,8 +471,8 @@ static void refuse_for_now(struct request *request)
 	request_refuse(request, &(struct refusal){
 				    .status = 429,
 				    .code = RPC_INTERNAL,
-				    .message = "Too many calls are being waited for; try again "
-					       "when some are answered",
+				    .message = "Nothing was run: too many calls of this caller "
+					       "are waited for; try again when some are answered",
 				    .data = slice_of("{\"executed\":\"no\"}"),
 				    .extra = "Retry-After: 1\r\n",
 				});

@@ -8,19 +8,11 @@
 
 enum rpc_code {
 	RPC_NONE = 0,
-	RPC_PARSE = -32700,
-	RPC_INVALID_REQUEST = -32600,
-	RPC_METHOD_NOT_FOUND = -32601,
-	RPC_INVALID_PARAMS = -32602,
-	RPC_INTERNAL = -32603,
-	RPC_HEADER_MISMATCH = -32020,
-	RPC_MISSING_CAPABILITY = -32021,
-	RPC_UNSUPPORTED_VERSION = -32022,
-	RPC_CANCELLED = 1001,
-	RPC_CONFLICT = 1409,
-	RPC_EXPIRED = 1410,
-	RPC_IN_PROGRESS = 1425,
-	RPC_OUTCOME_UNKNOWN = 1500,
+#define RPC(name, code, ...) RPC_##name = (code),
+#define TYPE(...)
+#include "runtime/codes.def"
+#undef TYPE
+#undef RPC
 };
 
 constexpr size_t RPC_ID_BYTES_MAX = 1024; /* it comes back in every answer */

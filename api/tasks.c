@@ -110,7 +110,8 @@ static void answer(struct request *request)
 	struct principal *principal = request->principal;
 	if (principal->updates >= AUTH_UPDATES_MAX) {
 		request_refuse_bound(request, 429, "updates_per_principal",
-				     "Too many answers at once; try again shortly");
+				     "Nothing was taken: too many answers of this caller at once; "
+				     "try again shortly");
 		return;
 	}
 	struct hold *hold = hold_new(principal, &principal->updates, nullptr);

@@ -111,7 +111,9 @@ static void refuse_ambiguous(struct request *request, enum effect_carrier carrie
 	metric_add(METRIC_calls_refused_total, "effect_id_ambiguous", 1);
 	struct slice data = answer_data(request->call->arena, "effect_id_ambiguous", "no",
 					"carrier", slice_of(effect_carrier_name(carrier)));
-	request_refuse_params(request, "Two effect IDs that differ came with this call", data);
+	request_refuse_params(
+	    request, "Nothing was run: two effect IDs that differ came with this call; send one",
+	    data);
 }
 
 /* --- tools/call: acceptance ------------------------------------------------------------------- */
@@ -152,7 +154,8 @@ static void accept(struct request *request)
 		request_refuse(request, &(struct refusal){
 					    .status = 429,
 					    .code = RPC_INTERNAL,
-					    .message = "Too many calls at once; try again shortly",
+					    .message = "Nothing was run: too many calls of this "
+						       "caller at once; try again shortly",
 					    .data = slice_of(NOT_EXECUTED),
 					    .extra = "Retry-After: 1\r\n",
 					});
@@ -366,7 +369,8 @@ static void call_tool(struct request *request, const struct catalog_entry *entry
 static void refuse_unknown(struct request *request)
 {
 	metric_add(METRIC_calls_refused_total, "unknown_tool", 1);
-	request_refuse_params(request, "Unknown tool", slice_of(NOT_EXECUTED));
+	request_refuse_params(request, "Unknown tool; tools/list has those there are",
+			      slice_of(NOT_EXECUTED));
 }
 
 void mcp_tools_call(struct request *request)

@@ -14,7 +14,7 @@ socket_path_bytes_max=107
 stop_seconds_max=15
 ready_seconds_max=30
 
-packages=(ca-certificates curl gcc libc6-dev libcairo2-dev libcjson-dev libcriterion-dev
+packages=(ca-certificates curl gcc groff-base libc6-dev libcairo2-dev libcjson-dev libcriterion-dev
 	libcurl4-openssl-dev libev-dev libmsgpack-dev libpcre2-dev libpq-dev libssl-dev node-llhttp
 	pkg-config postgresql-15 procps python3 python3-psycopg python3-venv util-linux)
 

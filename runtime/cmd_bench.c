@@ -116,29 +116,22 @@ static void print_table(const struct bench_options *options, const struct report
 		printf("  mark: %s: %s\n", report->mark, words[report->pass]);
 }
 
-static int usage(const char *text)
-{
-	fprintf(stderr, "holdfast bench: %s; see `holdfast help bench`\n", text);
-	return EXIT_USAGE;
-}
-
 static int start(struct asked *asked, const struct config *config)
 {
 	struct report report;
 	struct hf_err err = {};
 	if (config->arguments_count != 1)
-		return usage("give one work");
+		return command_usage("bench", "give one work");
 	if (!bench_work_parse(config->arguments[0], &asked->options.work))
-		return usage("the work is accept, run, poll, repeat, latency or front");
+		return command_usage("bench",
+				     "the work is accept, run, poll, repeat, latency or front");
 	const struct sigaction action = { .sa_handler = on_signal };
 	sigaction(SIGINT, &action, nullptr);
 	sigaction(SIGTERM, &action, nullptr);
 	sigaction(SIGHUP, &action, nullptr);
 	signal(SIGPIPE, SIG_IGN);
-	if (bench_run(&asked->options, &stopped, &report, &err) != HF_OK) {
-		fprintf(stderr, "holdfast bench: %s\n", err.text);
-		return EXIT_FAILED;
-	}
+	if (bench_run(&asked->options, &stopped, &report, &err) != HF_OK)
+		return command_failed("bench", err.text);
 	if (asked->json)
 		print_json(&asked->options, &report);
 	else
@@ -155,7 +148,7 @@ int cmd_bench(int argc, char **argv)
 	struct hf_err err = {};
 	int code = config_load(&config, ' ', argc, argv, own, on_flag, &asked, &err) == HF_OK
 		       ? start(&asked, &config)
-		       : usage(err.text);
+		       : command_usage("bench", err.text);
 	config_deinit(&config);
 	return code;
 }

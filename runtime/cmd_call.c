@@ -360,32 +360,24 @@ static int run(struct call *call)
 	return call_show_result(&call->view, answer.result);
 }
 
-static int usage(const char *text)
-{
-	fputs("holdfast call: ", stderr);
-	print_clean(stderr, slice_of(text));
-	fputs("; see `holdfast help call`\n", stderr);
-	return EXIT_USAGE;
-}
-
 static int start(struct call *call, const struct config *config)
 {
 	struct hf_err err;
 	if (config->arguments_count != 1)
-		return usage("give one tool's name");
+		return command_usage("call", "give one tool's name");
 	call->tool = config->arguments[0];
 	if (!*call->tool || !is_utf8(call->tool))
-		return usage("the tool's name is empty or not UTF-8");
+		return command_usage("call", "the tool's name is empty or not UTF-8");
 	if (!config->url || !*config->url)
-		return usage("no API address: set HOLDFAST_URL or --url");
+		return command_usage("call", "no API named: set HOLDFAST_URL or --url");
 	const char *token = config->token && *config->token ? config->token : nullptr;
 	if (make_arguments(call, &err) != HF_OK)
-		return usage(err.text);
+		return command_usage("call", err.text);
 	hf_cleanup(mcp_client) struct mcp_client *client = nullptr;
 	if (mcp_client_open(config->url, token, &stopped, &client, &err) != HF_OK)
-		return usage(err.text);
+		return command_usage("call", err.text);
 	if (make_effect_id(call, &err) != HF_OK)
-		return usage(err.text);
+		return command_usage("call", err.text);
 	call->view.effect_id = call->effect_id;
 	call->client = client;
 	bar_init(&call->bar);
@@ -404,7 +396,7 @@ int cmd_call(int argc, char **argv)
 	struct hf_err err;
 	int code = config_load(&config, 'c', argc, argv, own, on_flag, &call, &err) == HF_OK
 		       ? start(&call, &config)
-		       : usage(err.text);
+		       : command_usage("call", err.text);
 	config_deinit(&config);
 	buf_deinit(&call.members);
 	buf_deinit(&call.arguments);

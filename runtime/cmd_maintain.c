@@ -1,7 +1,7 @@
 /* cmd_maintain.c - `holdfast maintain`: reclaim, deadlines, retention, partitions. */
-#include <stdio.h>
 #include <stdlib.h>
 
+#include "runtime/base.h"
 #include "runtime/command.h"
 #include "runtime/config.h"
 #include "runtime/log.h"
@@ -11,22 +11,20 @@ int cmd_maintain(int argc, char **argv)
 {
 	struct config config;
 	struct hf_err err = {};
-	if (config_load(&config, 'm', argc, argv, nullptr, nullptr, nullptr, &err) != HF_OK) {
-		fprintf(stderr, "holdfast maintain: %s\n", err.text);
-		return EXIT_USAGE;
-	}
+	if (config_load(&config, 'm', argc, argv, nullptr, nullptr, nullptr, &err) != HF_OK)
+		return command_usage("maintain", err.text);
 	char *dsn = nullptr;
 	enum hf_code code = HF_OK;
 	enum log_level level = LOG_INFO;
-	if (!log_level_parse(config.log_level, &level))
-		code = hf_fail(&err, HF_INVALID, "unknown log level: %s", config.log_level);
+	if (config.arguments_count > 0)
+		code = hf_fail(&err, HF_INVALID, "it takes flags alone");
 	else if (!config.maintain_dsn)
 		code = config_role_dsn(config.dsn, "holdfast_maintain", &dsn, &err);
 	if (code != HF_OK) {
-		fprintf(stderr, "holdfast maintain: %s\n", err.text);
 		config_deinit(&config);
-		return EXIT_USAGE;
+		return command_usage("maintain", err.text);
 	}
+	hf_assert(log_level_parse(config.log_level, &level));
 	log_init(level, "maintain");
 	code = maintain_run(&config, config.maintain_dsn ? config.maintain_dsn : dsn, &err);
 	if (code != HF_OK)

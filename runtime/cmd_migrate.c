@@ -10,21 +10,19 @@ int cmd_migrate(int argc, char **argv)
 {
 	struct config config;
 	struct hf_err err = {};
-	if (config_load(&config, 'g', argc, argv, nullptr, nullptr, nullptr, &err) != HF_OK) {
-		fprintf(stderr, "holdfast migrate: %s\n", err.text);
-		return EXIT_USAGE;
-	}
-	if (!config.dsn) {
-		fputs("holdfast migrate: no store named; set --dsn or HOLDFAST_DSN\n", stderr);
+	if (config_load(&config, 'g', argc, argv, nullptr, nullptr, nullptr, &err) != HF_OK)
+		return command_usage("migrate", err.text);
+	bool named = config.dsn && *config.dsn;
+	if (!named || config.arguments_count > 0) {
 		config_deinit(&config);
-		return EXIT_USAGE;
+		return command_usage("migrate",
+				     named ? "it takes flags alone" : COMMAND_NO_DATABASE);
 	}
 	PGconn *conn = nullptr;
 	int applied = 0;
 	int exit = EXIT_DONE;
 	if (pg_connect(config.dsn, "holdfast migrate", &conn, &err) != HF_OK) {
-		fprintf(stderr, "holdfast migrate: %s\n", err.text);
-		exit = EXIT_DATABASE;
+		exit = command_unreachable("migrate", &err);
 	} else if (migrate(conn, &applied, &err) != HF_OK) {
 		fprintf(stderr, "holdfast migrate: %s (SQLSTATE %s); nothing was changed\n",
 			err.text, err.sqlstate);
@@ -32,7 +30,7 @@ int cmd_migrate(int argc, char **argv)
 	} else if (applied == MIGRATE_NEWER) {
 		puts("the schema is newer than this program, and was left as it is");
 	} else {
-		printf("schema is current, %d migration%s applied\n", applied,
+		printf("the schema is current; %d migration%s applied\n", applied,
 		       applied == 1 ? " was" : "s were");
 	}
 	PQfinish(conn);

@@ -65,10 +65,9 @@ static enum hf_code on_flag(void *ctx, const char *name, const char *value, stru
 	return HF_OK;
 }
 
-static int fail(const struct options *options, const char *text)
+static int failed(const struct options *options, const struct hf_err *err)
 {
-	fprintf(stderr, "holdfast %s: %.*s\n", options->act, (int)strcspn(text, "\n"), text);
-	return EXIT_FAILED;
+	return command_refused(options->act, err, true);
 }
 
 /* --- one task --------------------------------------------------------------------------------- */
@@ -138,7 +137,7 @@ static int act_on_task(PGconn *conn, const struct options *options)
 		code = pg_run(conn, sql.data, countof(values), values, &result, &err);
 	}
 	if (code != HF_OK)
-		return fail(options, err.text);
+		return failed(options, &err);
 	bool done;
 	const char *answer = PQgetvalue(result, 0, 0);
 	const char *text = operate_text(options->act, answer, &done);
@@ -203,10 +202,9 @@ static int act_on_all(PGconn *conn, const struct options *options)
 	buf_add_text(&after, "\\x");
 	/* A retry locks effects; one a commit, so that two never wait for one another. */
 	const char *most = strcmp(options->act, "retry") == 0 ? "1" : BATCH_TASKS;
-	for (bool more = true; more;)
-		if (batch(conn, options, most, &after, &more, tallies, countof(tallies), &err) !=
-		    HF_OK)
-			return fail(options, err.text);
+	enum hf_code code = HF_OK;
+	for (bool more = true; more && code == HF_OK;)
+		code = batch(conn, options, most, &after, &more, tallies, countof(tallies), &err);
 	bool all = true;
 	for (size_t i = 0; i < countof(tallies) && tallies[i].number; i++) {
 		bool done;
@@ -214,6 +212,8 @@ static int act_on_all(PGconn *conn, const struct options *options)
 		printf("%lld: %s\n", tallies[i].number, text);
 		all = all && done;
 	}
+	if (code != HF_OK)
+		return failed(options, &err);
 	return all ? EXIT_DONE : EXIT_FAILED;
 }
 
@@ -227,7 +227,7 @@ static int count_all(PGconn *conn, const struct options *options)
 	hf_cleanup(result) PGresult *result = nullptr;
 	if (pg_run(conn, "SELECT count(*) FROM holdfast.pick($1, $2, $3, $4, '\\x', $5)",
 		   countof(values), values, &result, &err) != HF_OK)
-		return fail(options, err.text);
+		return failed(options, &err);
 	const char *count = PQgetvalue(result, 0, 0);
 	bool over = strcmp(count, COUNT_MAX) == 0;
 	printf("%s%s tasks are %s\n", over ? "at least " : "", count, options->state);
@@ -282,7 +282,7 @@ static int act_on_whole(PGconn *conn, const struct options *options)
 	if (code == HF_OK && options->tenant)
 		code = pauses ? set_aside(conn, &err) : take_up(conn, options->tenant, &err);
 	if (code != HF_OK)
-		return fail(options, err.text);
+		return failed(options, &err);
 	bool done;
 	const char *text = operate_text("all", PQgetvalue(result, 0, 0), &done);
 	fprintf(done ? stdout : stderr, "%s\n", text);
@@ -290,13 +290,6 @@ static int act_on_whole(PGconn *conn, const struct options *options)
 }
 
 /* --- the commands ----------------------------------------------------------------------------- */
-
-static int usage(const struct options *options, const char *text)
-{
-	fprintf(stderr, "holdfast %s: %s; see `holdfast help %s`\n", options->act, text,
-		options->act);
-	return EXIT_USAGE;
-}
 
 /* nullptr: it is clear what is wanted. */
 static const char *wrong(struct options *options)
@@ -306,26 +299,27 @@ static const char *wrong(struct options *options)
 	options->filtered = options->filtered || options->state || (named && !pauses);
 	if (options->filtered && !options->state && strcmp(options->act, "retry") == 0)
 		options->state = "failed";
-	if (!options->dsn || !*options->dsn)
-		return "no database: set HOLDFAST_DSN or --dsn";
 	if (options->task && (options->filtered || named))
-		return "one task, or a filter, not both";
+		return "give one task, or a filter, not both";
 	if (!options->task && !options->filtered && !named)
-		return pauses ? "a task ID, --tool, --tenant, or a filter with --state"
-			      : "a task ID, or a filter with --state";
+		return pauses ? "give a task ID, --tool, --tenant, or a filter with --state"
+			      : "give a task ID, or a filter with --state";
 	if (options->task && !task_id_parse(slice_of(options->task), &options->id))
-		return "that is no task ID";
+		return "that is no task ID (tsk_...); `holdfast task show EFFECT` finds the one of "
+		       "an effect ID";
 	if (options->filtered && !options->state)
 		return "a filter needs --state";
 	if (options->filtered && !operate_fits(options->act, options->state))
-		return "tasks in that state have no use for it";
+		return "it does nothing to tasks in that state";
 	if ((options->from || options->new_key) && !options->task)
 		return "--from and --new-key are for one task";
 	if (!options->filtered && !options->task && options->tool && options->tenant)
-		return "one tool or one tenant";
+		return "give one tool or one tenant";
 	bool counts = options->filtered && !options->yes;
 	if (!counts && (!options->by || !options->why))
 		return "--by says who does it and --why on what grounds; both are kept";
+	if (!options->dsn || !*options->dsn)
+		return COMMAND_NO_DATABASE;
 	return nullptr;
 }
 
@@ -333,10 +327,8 @@ static int run(const struct options *options)
 {
 	struct hf_err err = {};
 	PGconn *conn = nullptr;
-	if (pg_connect(options->dsn, "holdfast operate", &conn, &err) != HF_OK) {
-		fail(options, err.text);
-		return EXIT_DATABASE;
-	}
+	if (pg_connect(options->dsn, "holdfast operate", &conn, &err) != HF_OK)
+		return command_unreachable(options->act, &err);
 	int code;
 	if (options->task)
 		code = act_on_task(conn, options);
@@ -357,7 +349,7 @@ static int operate(const char *act, const char *const *own, int argc, char **arg
 	struct config config = {};
 	struct hf_err err = {};
 	if (config_load(&config, 'k', argc, argv, own, on_flag, &options, &err) != HF_OK)
-		return usage(&options, err.text);
+		return command_usage(act, err.text);
 	options.dsn = config.dsn;
 	const char *text = nullptr;
 	if (config.arguments_count > 1 || (config.arguments_count == 1 && options.task))
@@ -366,7 +358,7 @@ static int operate(const char *act, const char *const *own, int argc, char **arg
 		options.task = config.arguments[0];
 	if (!text)
 		text = wrong(&options);
-	int code = text ? usage(&options, text) : run(&options);
+	int code = text ? command_usage(act, text) : run(&options);
 	config_deinit(&config);
 	return code;
 }

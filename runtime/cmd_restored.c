@@ -53,18 +53,9 @@ static enum hf_code on_flag(void *ctx, const char *name, const char *value, stru
 	return HF_OK;
 }
 
-static int fail(const char *text)
-{
-	fprintf(stderr, "holdfast restored: %.*s\n", (int)strcspn(text, "\n"), text);
-	return EXIT_FAILED;
-}
-
 static int failed(const struct hf_err *err)
 {
-	fail(err->text);
-	return strcmp(err->sqlstate, "42883") == 0 || strcmp(err->sqlstate, "3F000") == 0
-		   ? EXIT_MIGRATION
-		   : EXIT_FAILED;
+	return command_refused("restored", err, true);
 }
 
 /* One text of one row, as a copy. */
@@ -151,14 +142,14 @@ static int restore(PGconn *conn, const struct options *options)
 	bool done = strcmp(answer, "done") == 0;
 	free(answer);
 	if (done) {
-		puts("that has been done already; nothing was changed");
+		puts("that has been done already; nothing was done");
 		return EXIT_DONE;
 	}
 	wait_ms(options->lease_ms);
 	if (each_task(conn, &err) != HF_OK ||
 	    pg_run(conn, "SELECT holdfast.restore_end()", 0, nullptr, nullptr, &err) != HF_OK) {
 		failed(&err);
-		return fail("the store stands still until this is run again");
+		return command_failed("restored", "the store stands still until this is run again");
 	}
 	puts(options->copy
 		 ? "done: it goes on; nothing foreign runs before `holdfast restored --confirm`"
@@ -201,10 +192,8 @@ static int run(const char *dsn, const struct options *options)
 {
 	struct hf_err err = {};
 	PGconn *conn = nullptr;
-	if (pg_connect(dsn, "holdfast restored", &conn, &err) != HF_OK) {
-		fail(err.text);
-		return EXIT_DATABASE;
-	}
+	if (pg_connect(dsn, "holdfast restored", &conn, &err) != HF_OK)
+		return command_unreachable("restored", &err);
 	int code = EXIT_DONE;
 	if (options->since)
 		code = show(conn, options);
@@ -226,7 +215,7 @@ static const char *wrong(const struct config *config, const struct options *opti
 	if (config->arguments_count > 0)
 		return "it takes flags alone";
 	if (acts != 1)
-		return "--since TIME, --confirm or --intact";
+		return "give one of --since TIME, --confirm and --intact";
 	if (options->copy && !options->since)
 		return "--copy goes with --since";
 	if (options->since && rfc3339_parse(slice_of(options->since), &since_ms) &&
@@ -236,7 +225,7 @@ static const char *wrong(const struct config *config, const struct options *opti
 	if (acting && (!options->by || !*options->by || !options->why || !*options->why))
 		return "--by says who does it and --why on what grounds; both are kept";
 	if (!config->dsn || !*config->dsn)
-		return "no database: set HOLDFAST_DSN or --dsn";
+		return COMMAND_NO_DATABASE;
 	return nullptr;
 }
 
@@ -254,8 +243,7 @@ int cmd_restored(int argc, char **argv)
 		text = wrong(&config, &options);
 	int code;
 	if (text) {
-		fprintf(stderr, "holdfast restored: %s; see `holdfast help restored`\n", text);
-		code = EXIT_USAGE;
+		code = command_usage("restored", text);
 	} else {
 		options.lease_ms = config.lease_ms;
 		code = run(config.dsn, &options);

@@ -82,7 +82,9 @@ static enum hf_code place_find(PGconn *conn, const struct options *options, stru
 	if (visible.len > 0 && !json_integer(visible, &place->visible_within_ms))
 		place->visible_within_ms = 0;
 	PQclear(result);
-	return place->phase ? HF_OK : hf_fail(err, HF_MISSING, "no open task of that ID");
+	return place->phase
+		   ? HF_OK
+		   : hf_fail(err, HF_MISSING, "no open task has that ID; nothing was done");
 }
 
 /* The state of the phase as a bytea literal; "{}" where none was given. */
@@ -135,7 +137,7 @@ static int report(const char *answer)
 	static const struct {
 		const char *answer, *text;
 	} texts[] = {
-		{ "missing", "no open task of that ID" },
+		{ "missing", "no open task has that ID; nothing was done" },
 		{ "not_unknown", "the task is not unknown: there is nothing to settle" },
 		{ "too_early",
 		  "its effect may still appear: ask downstream once more, later; --force "
@@ -143,34 +145,23 @@ static int report(const char *answer)
 	};
 	for (size_t i = 0; i < countof(texts); i++) {
 		if (strcmp(answer, texts[i].answer) == 0) {
-			fprintf(stderr, "holdfast settle: %s\n", texts[i].text);
-			return EXIT_FAILED;
+			return command_failed("settle", texts[i].text);
 		}
 	}
 	puts("settled; an audit record names who and why");
 	return EXIT_DONE;
 }
 
-static int usage(const char *text)
-{
-	fprintf(stderr, "holdfast settle: %s; see `holdfast help settle`\n", text);
-	return EXIT_USAGE;
-}
-
 static int run(const char *dsn, const struct options *options)
 {
 	struct hf_err err = {};
 	PGconn *conn = nullptr;
-	if (pg_connect(dsn, "holdfast settle", &conn, &err) != HF_OK) {
-		fprintf(stderr, "holdfast settle: %s\n", err.text);
-		return EXIT_DATABASE;
-	}
+	if (pg_connect(dsn, "holdfast settle", &conn, &err) != HF_OK)
+		return command_unreachable("settle", &err);
 	char *answer = nullptr;
-	int code = EXIT_FAILED;
-	if (settle(conn, options, &answer, &err) == HF_OK)
-		code = report(answer);
-	else
-		fprintf(stderr, "holdfast settle: %s\n", err.text);
+	int code = settle(conn, options, &answer, &err) == HF_OK
+		       ? report(answer)
+		       : command_refused("settle", &err, true);
 	free(answer);
 	PQfinish(conn);
 	return code;
@@ -183,19 +174,21 @@ int cmd_settle(int argc, char **argv)
 	struct config config = {};
 	struct hf_err err = {};
 	if (config_load(&config, 'k', argc, argv, own, on_flag, &options, &err) != HF_OK)
-		return usage(err.text);
+		return command_usage("settle", err.text);
 	options.verdict = config.arguments_count == 2 ? config.arguments[1] : "";
 	bool known = strcmp(options.verdict, "done") == 0 ||
 		     strcmp(options.verdict, "absent") == 0 || strcmp(options.verdict, "fail") == 0;
 	int code = EXIT_DONE;
 	if (!known || !task_id_parse(slice_of(config.arguments[0]), &options.id))
-		code = usage("a task ID, and done, absent or fail");
+		code = command_usage("settle",
+				     "give a task ID (tsk_...) and one of done, absent and fail");
 	else if (!options.by || !*options.by || !options.why || !*options.why)
-		code = usage("--by says who settles it and --why on what grounds; both are kept");
+		code = command_usage(
+		    "settle", "--by says who settles it and --why on what grounds; both are kept");
 	else if (options.state && strcmp(options.verdict, "done") != 0)
-		code = usage("--state belongs to done");
+		code = command_usage("settle", "--state belongs to done");
 	else if (!config.dsn || !*config.dsn)
-		code = usage("no database: set HOLDFAST_DSN or --dsn");
+		code = command_usage("settle", COMMAND_NO_DATABASE);
 	if (code == EXIT_DONE)
 		code = run(config.dsn, &options);
 	config_deinit(&config);

@@ -41,13 +41,6 @@ static const char member_text[] = "stdout", member_base64[] = "stdout_base64";
 
 HF_DEFINE_CLEANUP(text, char *, free)
 
-static int usage(const char *text)
-{
-	fprintf(stderr, "holdfast %s: %s; see `holdfast help %s`\n", command_name, text,
-		command_name);
-	return EXIT_USAGE;
-}
-
 static int report(const struct hf_err *err)
 {
 	fprintf(stderr, "holdfast %s: %s\n", command_name, err->text);
@@ -322,7 +315,8 @@ static int progress(const char *fraction_text, const char *text)
 	char *end;
 	double fraction = strtod(fraction_text, &end);
 	if (end == fraction_text || *end || !(fraction >= 0 && fraction <= 1))
-		return usage("--progress takes a fraction from 0 to 1 and a text");
+		return command_usage(command_name,
+				     "--progress takes a fraction from 0 to 1 and a text");
 	hf_cleanup(buf) struct buf out = {};
 	struct hf_err err;
 	size_t start = frame_begin(&out);
@@ -332,7 +326,7 @@ static int progress(const char *fraction_text, const char *text)
 	frame_double(&out, fraction);
 	member(&out, "text", text);
 	if (!frame_end(&out, start))
-		return usage("the text is too long");
+		return command_usage(command_name, "the text is too long");
 	return ask(&out, nullptr, nullptr, &err) == HF_OK ? EXIT_DONE : report(&err);
 }
 
@@ -342,7 +336,7 @@ static int key(const char *number)
 	errno = 0;
 	unsigned long long call = strtoull(number, &end, 10);
 	if (*number < '0' || *number > '9' || *end || errno || call > UINT32_MAX)
-		return usage("--key takes the number of a request, from 0");
+		return command_usage(command_name, "--key takes the number of a request, from 0");
 	hf_cleanup(buf) struct buf out = {}, in = {}, json = {}, text = {};
 	struct frame frame;
 	struct hf_err err;
@@ -380,7 +374,7 @@ static int ask_caller(const char *key, const char *request, int64_t timeout_ms)
 		frame_int(&out, timeout_ms);
 	}
 	if (!frame_end(&out, start))
-		return usage("the request is too large");
+		return command_usage(command_name, "the request is too large");
 	if (ask(&out, &in, &frame, &err) != HF_OK ||
 	    answer_value(&frame, &json, &found, &err) != HF_OK)
 		return report(&err);
@@ -394,11 +388,11 @@ int cmd_ask(int argc, char **argv)
 	int64_t timeout_ms = 0;
 	command_name = "ask";
 	if (argc != 2 && !(argc == 4 && strcmp(argv[2], "--timeout-ms") == 0))
-		return usage("KEY REQUEST");
+		return command_usage(command_name, "give KEY and REQUEST");
 	if (argc == 4 && (!json_integer(slice_of(argv[3]), &timeout_ms) || timeout_ms < 1))
-		return usage("--timeout-ms takes a number of ms");
+		return command_usage(command_name, "--timeout-ms takes a number of ms");
 	if (json_scan(slice_of(argv[1]), &err) != HF_OK)
-		return usage("the request is no JSON");
+		return command_usage(command_name, "the request is no JSON");
 	return ask_caller(argv[0], argv[1], timeout_ms);
 }
 
@@ -416,8 +410,8 @@ int cmd_step(int argc, char **argv)
 	if (argc == 2 && strcmp(argv[0], "--key") == 0)
 		return key(argv[1]);
 	if (argc < 3 || strcmp(argv[1], "--") != 0)
-		return usage("NAME -- COMMAND");
+		return command_usage(command_name, "give NAME -- COMMAND");
 	if (!name_is_good(argv[0]))
-		return usage("a name is plain text of 1 to 200 bytes");
+		return command_usage(command_name, "a name is plain text of 1 to 200 bytes");
 	return step(argv[0], argv + 2);
 }

@@ -80,26 +80,6 @@ static enum hf_code run(PGconn *conn, const char *sql, struct hf_err *err)
 	return query(conn, sql, nullptr, 0, &result, err);
 }
 
-/* Which exit code an error of the database is. */
-static int report(PGconn *conn, const struct hf_err *err)
-{
-	/* Schema, table, column or function that is not there. */
-	static const char *const old_schema[] = { "3F000", "42P01", "42703", "42883" };
-	size_t len = strcspn(err->text, "\n");
-	fputs("holdfast task: ", stderr);
-	print_clean(stderr, (struct slice){ err->text, len });
-	putc('\n', stderr);
-	if (PQstatus(conn) != CONNECTION_OK)
-		return EXIT_DATABASE;
-	for (size_t i = 0; i < countof(old_schema); i++) {
-		if (strcmp(err->sqlstate, old_schema[i]) == 0) {
-			fputs("holdfast task: this database needs `holdfast migrate`\n", stderr);
-			return EXIT_MIGRATION;
-		}
-	}
-	return EXIT_FAILED;
-}
-
 /* False: it is no answer of why_sql. */
 static bool print_why(struct options *options, struct slice story)
 {
@@ -274,25 +254,23 @@ static int look(struct options *options, const char *name)
 	struct hf_err err = {};
 	hf_cleanup(conn) PGconn *conn = nullptr;
 	if (pg_connect_reading(options->dsn, "holdfast task", &conn, &err) != HF_OK)
-		return report(conn, &err);
+		return command_unreachable("task", &err);
 	int shown = 0;
 	enum hf_code code =
 	    run(conn, "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY", &err);
 	if (code == HF_OK)
 		code = name ? show(conn, options, name, &shown, &err) : list(conn, options, &err);
 	if (code != HF_OK)
-		return report(conn, &err);
+		return command_refused("task", &err, false);
 	if (name && shown == 0) {
-		fprintf(stderr, "holdfast task: no task and no effect ID `%s`\n", name);
+		fprintf(
+		    stderr,
+		    "holdfast task: no task has the ID or the effect ID `%s`, or it is no longer "
+		    "kept; `holdfast task list` shows the newest\n",
+		    name);
 		return EXIT_FAILED;
 	}
 	return options->act ? EXIT_ACT : EXIT_DONE;
-}
-
-static int usage(const char *text)
-{
-	fprintf(stderr, "holdfast task: %s; see `holdfast help task`\n", text);
-	return EXIT_USAGE;
 }
 
 int cmd_task(int argc, char **argv)
@@ -300,9 +278,9 @@ int cmd_task(int argc, char **argv)
 	static const char *const own[] = { "json", "state=", "limit=", nullptr };
 	struct options options = {};
 	struct config config = {};
-	struct hf_err err;
+	struct hf_err err = {};
 	if (config_load(&config, 'k', argc, argv, own, on_flag, &options, &err) != HF_OK)
-		return usage(err.text);
+		return command_usage("task", err.text);
 	options.dsn = config.dsn;
 	const char *act = config.arguments_count > 0 ? config.arguments[0] : "";
 	const char *name = config.arguments_count > 1 ? config.arguments[1] : nullptr;
@@ -310,16 +288,16 @@ int cmd_task(int argc, char **argv)
 	bool shows = options.why || strcmp(act, "show") == 0;
 	int code = EXIT_DONE;
 	if (!shows && strcmp(act, "list") != 0)
-		code = usage("show, why or list?");
+		code = command_usage("task", "give one of show, why and list");
 	else if (config.arguments_count != (shows ? 2 : 1))
-		code =
-		    usage(shows ? "it takes one task ID or effect ID" : "list takes no argument");
+		code = command_usage("task", shows ? "give one task ID or effect ID"
+						   : "list takes no argument");
 	else if (options.why && options.json)
-		code = usage("--json belongs to show and list");
+		code = command_usage("task", "--json belongs to show and list");
 	else if (shows && (options.state || options.limit))
-		code = usage("--state and --limit belong to list");
+		code = command_usage("task", "--state and --limit belong to list");
 	else if (!options.dsn || !*options.dsn)
-		code = usage("no database: set HOLDFAST_DSN or --dsn");
+		code = command_usage("task", COMMAND_NO_DATABASE);
 	if (code == EXIT_DONE)
 		code = look(&options, name);
 	config_deinit(&config);

@@ -32,12 +32,6 @@ static void hf_cleanup_options(struct options *options)
 	config_deinit(&options->config);
 }
 
-static int complain(const char *text)
-{
-	fprintf(stderr, "holdfast tools: %s\n", text);
-	return EXIT_FAILED;
-}
-
 /* The folder stands before the file that the text begins with. */
 static int complain_of(const char *dir, const struct hf_err *err)
 {
@@ -45,7 +39,7 @@ static int complain_of(const char *dir, const struct hf_err *err)
 	bool slash = len && dir[len - 1] == '/';
 	bool named = err->code == HF_MISSING || err->code == HF_DB;
 	if (named)
-		return complain(err->text);
+		return command_failed("tools", err->text);
 	fprintf(stderr, "holdfast tools: %s%s%s\n", dir, slash ? "" : "/", err->text);
 	return EXIT_FAILED;
 }
@@ -112,16 +106,12 @@ static int check(const char **dirs)
 
 static int connect_admin(const char *dsn, PGconn **out)
 {
-	if (!dsn || !*dsn) {
-		complain("needs an administrator's connection: --dsn or HOLDFAST_DSN");
-		return EXIT_USAGE;
-	}
+	if (!dsn || !*dsn)
+		return command_usage("tools", COMMAND_NO_DATABASE);
 	struct hf_err err = {};
 	PGconn *db = nullptr;
-	if (pg_connect(dsn, "holdfast tools", &db, &err) != HF_OK) {
-		complain(err.text);
-		return EXIT_DATABASE;
-	}
+	if (pg_connect(dsn, "holdfast tools", &db, &err) != HF_OK)
+		return command_unreachable("tools", &err);
 	PQsetClientEncoding(db, "UTF8");
 	*out = db;
 	return EXIT_DONE;
@@ -241,18 +231,10 @@ static void print_packs_json(const PGresult *rows)
 /* `rows` is the caller's, whatever came. */
 static int list_query(PGconn *db, const char *sql, PGresult **rows)
 {
-	*rows = PQexec(db, sql);
-	if (PQresultStatus(*rows) == PGRES_TUPLES_OK)
-		return EXIT_DONE;
-	const char *sqlstate = PQresultErrorField(*rows, PG_DIAG_SQLSTATE);
-	bool unmade =
-	    sqlstate && (strcmp(sqlstate, "42P01") == 0 || strcmp(sqlstate, "3F000") == 0);
-	fprintf(stderr, "holdfast tools: %s", PQerrorMessage(db));
-	if (PQstatus(db) != CONNECTION_OK)
-		return EXIT_DATABASE;
-	if (unmade)
-		complain("run `holdfast migrate`");
-	return unmade ? EXIT_MIGRATION : EXIT_FAILED;
+	struct hf_err err = {};
+	return pg_run(db, sql, 0, nullptr, rows, &err) == HF_OK
+		   ? EXIT_DONE
+		   : command_refused("tools", &err, false);
 }
 
 static int list(const char *dsn, bool json)
@@ -297,36 +279,27 @@ static enum hf_code on_flag(void *ctx, const char *name, const char *, struct hf
 	return HF_OK;
 }
 
-static int wrong_use(const char *text)
-{
-	fprintf(stderr,
-		"holdfast tools: %s\n"
-		"usage: holdfast tools check DIR… | apply DIR… | list [--json]\n",
-		text);
-	return EXIT_USAGE;
-}
-
 int cmd_tools(int argc, char **argv)
 {
 	static const char *const own[] = { "json", nullptr };
 	hf_cleanup(options) struct options options = {};
 	struct hf_err err = {};
 	if (config_load(&options.config, 't', argc, argv, own, on_flag, &options, &err) != HF_OK)
-		return wrong_use(err.text);
+		return command_usage("tools", err.text);
 	const char **words = options.config.arguments;
 	int dirs_count = options.config.arguments_count - 1;
 	if (dirs_count < 0)
-		return wrong_use("says nothing of what to do");
+		return command_usage("tools", "give one of check, apply and list");
 	bool checks = strcmp(words[0], "check") == 0, applies = strcmp(words[0], "apply") == 0;
 	bool lists = strcmp(words[0], "list") == 0;
 	if (!checks && !applies && !lists)
-		return wrong_use("knows check, apply and list");
+		return command_usage("tools", "give one of check, apply and list");
 	if (lists && dirs_count > 0)
-		return wrong_use("list takes no folder");
+		return command_usage("tools", "list takes no folder");
 	if (!lists && options.json)
-		return wrong_use("--json goes with list");
+		return command_usage("tools", "--json goes with list");
 	if (!lists && dirs_count == 0)
-		return wrong_use("names no folder");
+		return command_usage("tools", "give a folder with tool.json or pack.json in it");
 	if (checks)
 		return check(words + 1);
 	if (applies)

@@ -5,10 +5,8 @@
 
 int cmd_version(int argc, char **)
 {
-	if (argc > 0) {
-		fputs("holdfast version: takes no arguments\n", stderr);
-		return EXIT_USAGE;
-	}
+	if (argc > 0)
+		return command_usage("version", "it takes no arguments");
 	puts("holdfast " HF_VERSION);
 	return EXIT_DONE;
 }

@@ -1,15 +1,44 @@
-/* command.h - the commands of the program; each parses its flags and calls one function. Exit
- * codes are the program's, listed here. */
+/* command.h - the commands of the program; each parses its flags and calls one function. Exit codes
+ * are the program's, listed in exits.def. */
 #pragma once
 
+#include <stddef.h>
+
+#include "runtime/err.h"
+
 enum exit_code {
-	EXIT_DONE = 0,
-	EXIT_FAILED = 1,
-	EXIT_USAGE = 2,
-	EXIT_DATABASE = 3,  /* unreachable */
-	EXIT_MIGRATION = 4, /* `holdfast migrate` is needed */
-	EXIT_ACT = 5,       /* `task why`: it does not go on before somebody acts */
+#define EXIT(name, code, ...) EXIT_##name = (code),
+#include "runtime/exits.def"
+#undef EXIT
 };
+
+/* One row of commands.def. */
+struct command {
+	const char *name;
+	char role; /* of config.def; ' ' for none */
+	const char *synopsis, *summary, *text;
+	int (*run)(int argc, char **argv);
+};
+
+extern const struct command commands[];
+extern const size_t commands_count;
+
+/* What `holdfast COMMAND --help` prints. */
+void help_page(const struct command *command);
+/* The overview, to stdout or stderr. */
+void help_overview(bool usage);
+/* False: there is no table of that name (settings, metrics, codes). */
+bool help_table(const char *name);
+/* The man page, as roff. */
+void help_man(void);
+
+/* Each says on stderr what went wrong, in one form, and returns the exit code. */
+int command_usage(const char *command, const char *text);
+int command_failed(const char *command, const char *text);
+int command_unreachable(const char *command, const struct hf_err *err);
+/* A statement was refused or its answer lost; `acts`: it may have changed something. */
+int command_refused(const char *command, const struct hf_err *err, bool acts);
+#define COMMAND_NO_DATABASE "no database named: set HOLDFAST_DSN or --dsn"
 
 /* argc and argv without program and command names. */
 int cmd_api(int argc, char **argv);

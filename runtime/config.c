@@ -16,8 +16,6 @@
 #include "runtime/log.h"
 
 constexpr size_t CONFIG_NAME_LEN_MAX = 40;
-constexpr int CONFIG_HELP_INDENT = 10;
-constexpr int CONFIG_HELP_COLUMNS = 80;
 
 static const char env_prefix[] = "HOLDFAST_";
 
@@ -29,12 +27,11 @@ struct setting {
 	size_t offset;
 	int64_t min, max;
 	const char *roles;
-	const char *help;
 };
 
 static const struct setting settings[] = {
-#define SETTING(name, type, value, min, max, roles, help) \
-	{ #name, SETTING_##type, offsetof(struct config, name), min, max, roles, help },
+#define SETTING(name, type, value, min, max, roles, ...) \
+	{ #name, SETTING_##type, offsetof(struct config, name), min, max, roles },
 #include "runtime/config.def"
 #undef SETTING
 };
@@ -284,51 +281,6 @@ void config_deinit(struct config *config)
 	hf_assert(config);
 	free(config->arguments);
 	*config = (struct config){};
-}
-
-static void print_wrapped(const char *text)
-{
-	int column = printf("%*s", CONFIG_HELP_INDENT, "");
-	while (*text) {
-		int len = (int)strcspn(text, " ");
-		if (column + len > CONFIG_HELP_COLUMNS)
-			column = printf("\n%*s", CONFIG_HELP_INDENT, "") - 1;
-		column += printf("%.*s", len, text);
-		text += len;
-		while (*text == ' ')
-			text++;
-		if (*text)
-			column += printf(" ");
-	}
-	putchar('\n');
-}
-
-static void print_setting(const struct setting *setting)
-{
-	char name[CONFIG_NAME_LEN_MAX];
-	printf("  --%s%s\n", flag_name(setting, name),
-	       setting->type == SETTING_FLAG  ? ""
-	       : setting->type == SETTING_INT ? " NUMBER"
-					      : " TEXT");
-	print_wrapped(setting->help);
-	printf("%*s%s%s", CONFIG_HELP_INDENT, "", env_prefix, env_name(setting, name));
-	const void *slot = (const char *)&defaults + setting->offset;
-	const char *text = setting->type == SETTING_TEXT ? *(const char *const *)slot : nullptr;
-	if (setting->type == SETTING_INT)
-		printf("; default %" PRId64 ", from %" PRId64 " to %" PRId64,
-		       *(const int64_t *)slot, setting->min, setting->max);
-	else if (setting->type == SETTING_FLAG)
-		printf("; default %s", *(const bool *)slot ? "true" : "false");
-	else if (text && *text)
-		printf("; default %s", text);
-	putchar('\n');
-}
-
-void config_print_help(char role)
-{
-	for (size_t i = 0; i < countof(settings); i++)
-		if (strchr(settings[i].roles, role))
-			print_setting(&settings[i]);
 }
 
 /* libpq's form: '…' with \ before ' and \. */

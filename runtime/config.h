@@ -31,8 +31,5 @@ enum hf_code config_load(struct config *config, char role, int argc, char **argv
 			 void *ctx, struct hf_err *err);
 void config_deinit(struct config *config);
 
-/* The flags of a role with their defaults, for --help. */
-void config_print_help(char role);
-
 /* `dsn` with `user` in place of its user and without its password; heap. HF_INVALID: no DSN. */
 enum hf_code config_role_dsn(const char *dsn, const char *user, char **out, struct hf_err *err);

@@ -1,5 +1,5 @@
-/* main.c - the program: finds the command, prints the help pages, and returns exit codes. One row
- * of commands.def a command; what a command does is in cmd_NAME.c. */
+/* main.c - the program: finds the command and returns exit codes. One row of commands.def a
+ * command; what a command does is in cmd_NAME.c, what is printed about it in help.c. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,21 +9,14 @@
 
 #include "runtime/base.h"
 #include "runtime/command.h"
-#include "runtime/config.h"
 
-struct command {
-	const char *name;
-	char role;
-	const char *synopsis, *summary, *text;
-	int (*run)(int argc, char **argv);
-};
-
-static const struct command commands[] = {
+const struct command commands[] = {
 #define COMMAND(name, role, synopsis, summary, text) \
 	{ #name, role, synopsis, summary, text, cmd_##name },
 #include "runtime/commands.def"
 #undef COMMAND
 };
+const size_t commands_count = countof(commands);
 
 static const struct command *find_command(const char *name)
 {
@@ -33,62 +26,28 @@ static const struct command *find_command(const char *name)
 	return nullptr;
 }
 
-static void print_overview(FILE *out)
-{
-	fputs("holdfast - durable task handles for slow MCP tools: called twice, done once\n\n"
-	      "usage: holdfast COMMAND [ARGUMENTS]\n"
-	      "       holdfast help [COMMAND]\n\n"
-	      "commands\n",
-	      out);
-	for (size_t i = 0; i < countof(commands); i++)
-		fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
-	fprintf(out, "  %-9s %s\n", "help", "print this page, or that of a command");
-	fputs(
-	    "\nsettings\n"
-	    "  Each command takes its settings from the environment (HOLDFAST_…) and from flags,\n"
-	    "  which win; `holdfast COMMAND --help` lists them with their defaults. A setting "
-	    "that\n"
-	    "  does not exist is an error. `deploy/up` writes the variables of the stack that it\n"
-	    "  started to .holdfast/env.\n"
-	    "\nexit status\n"
-	    "  0 done, 1 failed, 2 wrong use, 3 the database cannot be reached, 4 `holdfast\n"
-	    "  migrate` is needed\n",
-	    out);
-}
-
-static void print_page(const struct command *command)
-{
-	printf("holdfast %s - %s\n\nusage: holdfast %s%s%s\n\n%s", command->name, command->summary,
-	       command->name, *command->synopsis ? " " : "", command->synopsis, command->text);
-	if (command->role == ' ')
-		return;
-	fputs("\nsettings\n", stdout);
-	config_print_help(command->role);
-}
-
 static int unknown_command(const char *name)
 {
-	fprintf(stderr, "holdfast: no command `%s`; `holdfast help` lists them\n", name);
+	fprintf(stderr, "holdfast: no command `%s`; see `holdfast help`\n", name);
 	return EXIT_USAGE;
 }
 
 static int help(int argc, char **argv)
 {
-	if (argc == 0 || strcmp(argv[0], "--help") == 0) {
-		print_overview(stdout);
-		return EXIT_DONE;
-	}
+	const char *topic = argc > 0 ? argv[0] : "help";
+	const struct command *command = find_command(topic);
 	if (argc > 1) {
-		fputs("holdfast help: one command at a time\n", stderr);
+		fputs("holdfast help: one topic at a time; see `holdfast help`\n", stderr);
 		return EXIT_USAGE;
 	}
-	const struct command *command = find_command(argv[0]);
 	if (command)
-		print_page(command);
-	else if (strcmp(argv[0], "help") == 0)
-		print_overview(stdout);
-	else
-		return unknown_command(argv[0]);
+		help_page(command);
+	else if (strcmp(topic, "--man") == 0)
+		help_man();
+	else if (strcmp(topic, "help") == 0 || strcmp(topic, "--help") == 0)
+		help_overview(false);
+	else if (!help_table(topic))
+		return unknown_command(topic);
 	return EXIT_DONE;
 }
 
@@ -104,7 +63,7 @@ static bool wants_help(int argc, char **argv)
 static int dispatch(int argc, char **argv)
 {
 	if (argc < 2) {
-		print_overview(stderr);
+		help_overview(true);
 		return EXIT_USAGE;
 	}
 	const char *name = argv[1];
@@ -115,7 +74,7 @@ static int dispatch(int argc, char **argv)
 	if (!command)
 		return unknown_command(name);
 	if (wants_help(argc - 2, argv + 2)) {
-		print_page(command);
+		help_page(command);
 		return EXIT_DONE;
 	}
 	return command->run(argc - 2, argv + 2);

@@ -45,15 +45,15 @@ constexpr size_t MEDIA_TYPE_LEN_MAX = 127;
 constexpr int EXIT_RETRY = 75;     /* EX_TEMPFAIL */
 constexpr int EXIT_NO_START = 126; /* and 127: of this machine, not of this call */
 
-enum step { STEP_STARTING, STEP_SERVING, STEP_STORING, STEP_LEAVING, STEP_ENDING };
-enum next { NEXT_WAIT, NEXT_STEP, NEXT_REPORT };
+enum stage { STAGE_STARTING, STAGE_SERVING, STAGE_STORING, STAGE_LEAVING, STAGE_ENDING };
+enum next { NEXT_WAIT, NEXT_STAGE, NEXT_REPORT };
 
 struct program {
 	struct run *run;
 	struct host *host;
 	ev_timer wait;  /* the next reason to look without an event, or the grace of an end */
 	ev_timer limit; /* the attempt's time */
-	enum step step;
+	enum stage stage;
 	bool stepping; /* program_step is on the stack */
 	bool keyed, run_sent, plain;
 	bool declined;  /* the tool itself asked for another attempt, or its caller: it has done
@@ -96,8 +96,8 @@ static void add_log(struct program *program)
 [[gnu::format(printf, 3, 4)]] static void
 program_end(struct program *program, enum phase_outcome outcome, const char *format, ...)
 {
-	hf_assert(program->step != STEP_ENDING);
-	program->step = STEP_ENDING;
+	hf_assert(program->stage != STAGE_ENDING);
+	program->stage = STAGE_ENDING;
 	program->outcome = outcome;
 	char text[512];
 	va_list args;
@@ -128,12 +128,12 @@ static void stopped_outcome(struct program *program)
 {
 	if (program->lost) {
 		program->outcome = PHASE_LOST;
-	} else if (program->outcome == PHASE_CANCELLED && program->step == STEP_ENDING &&
+	} else if (program->outcome == PHASE_CANCELLED && program->stage == STAGE_ENDING &&
 		   program->keyed && program->run_sent) {
 		program->outcome = PHASE_UNKNOWN;
 		buf_add_text(&program->text, "; its call may have been made");
 	} else if ((program->outcome == PHASE_TOOL_ERROR || program->outcome == PHASE_FAILED) &&
-		   program->step == STEP_ENDING && !program->exited && program->run_sent &&
+		   program->stage == STAGE_ENDING && !program->exited && program->run_sent &&
 		   run_phase(program->run)->effect == EFFECT_UNSAFE) {
 		/* We ended it; it had not said how its work went. */
 		program->outcome = PHASE_UNKNOWN;
@@ -173,7 +173,7 @@ static void program_report(struct program *program)
 	free(program);
 }
 
-/* --- callbacks: they note what happened and step ---------------------------------------------- */
+/* --- callbacks: they note what happened ------------------------------------------------------- */
 
 static void on_host_change(void *ctx)
 {
@@ -230,7 +230,7 @@ static void send_run(struct program *program)
 	}
 	send_out(program);
 	program->run_sent = true;
-	program->step = STEP_SERVING;
+	program->stage = STAGE_SERVING;
 }
 
 static void send_type(struct program *program, const char *type)
@@ -307,7 +307,7 @@ static void serve_checkpoint(struct program *program, const struct frame *frame)
 	if (!get_name(program, frame, "name", NAME_LEN_MAX, &name) ||
 	    !get_value(program, frame, "checkpoint", &value))
 		return;
-	program->step = STEP_STORING;
+	program->stage = STAGE_STORING;
 	program->storing = true;
 	run_checkpoint(program->run, name, value, on_stored, program);
 }
@@ -401,7 +401,7 @@ static void serve_artifact(struct program *program, const struct frame *frame)
 		garbage(program, "an artifact whose data is not bin");
 		return;
 	}
-	program->step = STEP_STORING;
+	program->stage = STAGE_STORING;
 	program->storing = true;
 	run_artifact_put(program->run, name, media_type, content, on_stored, program);
 }
@@ -525,7 +525,7 @@ static void plain_exit(struct program *program)
 		program_end(program, PHASE_CRASHED, "was ended by its worker");
 	} else if (plain_result(program, plain_output(plain))) {
 		program->leaving = true;
-		program->step = STEP_LEAVING;
+		program->stage = STAGE_LEAVING;
 	}
 }
 
@@ -539,17 +539,17 @@ static enum next step_leaving(struct program *program)
 	if (code != HF_OK) {
 		program_end(program, code == HF_SYSTEM ? PHASE_CRASHED : PHASE_TOOL_ERROR, "%s",
 			    err.text);
-		return NEXT_STEP;
+		return NEXT_STAGE;
 	}
 	if (!artifact.name) {
 		program->outcome = PHASE_DONE;
 		return NEXT_REPORT;
 	}
-	program->step = STEP_STORING;
+	program->stage = STAGE_STORING;
 	program->storing = true;
 	run_artifact_put(program->run, slice_of(artifact.name), slice_of(artifact.media_type),
 			 artifact.content, on_stored, program);
-	return NEXT_STEP;
+	return NEXT_STAGE;
 }
 
 /* It is no longer there, and everything it said was heard. */
@@ -610,7 +610,7 @@ static enum hf_code take_host(struct program *program, struct hf_err *err)
 	free((void *)(uintptr_t)plain.vars);
 	if (code == HF_OK) {
 		program->run_sent = true;
-		program->step = STEP_SERVING;
+		program->stage = STAGE_SERVING;
 	}
 	return code;
 }
@@ -620,7 +620,7 @@ static enum next step_starting(struct program *program)
 	struct run *run = program->run;
 	if (program->cancelled) {
 		program_end(program, PHASE_CANCELLED, "was not started");
-		return NEXT_STEP;
+		return NEXT_STAGE;
 	}
 	/* V4: a keyed program may send as soon as it has its key. */
 	if (program->keyed && !run_may_send(run)) {
@@ -634,7 +634,7 @@ static enum next step_starting(struct program *program)
 			    "cannot start: %s", err.text);
 	else if (!program->plain)
 		send_run(program);
-	return NEXT_STEP;
+	return NEXT_STAGE;
 }
 
 static enum next step_serving(struct program *program)
@@ -648,18 +648,18 @@ static enum next step_serving(struct program *program)
 	struct plain *plain = host_plain(program->host);
 	if (plain && plain_is_over(plain)) {
 		plain_result(program, (struct slice){});
-		return NEXT_STEP;
+		return NEXT_STAGE;
 	}
 	enum host_read read = host_read(program->host, &frame, &err);
 	if (read == HOST_FRAME)
-		return serve(program, &frame) ? NEXT_REPORT : NEXT_STEP;
+		return serve(program, &frame) ? NEXT_REPORT : NEXT_STAGE;
 	if (read == HOST_GARBAGE)
 		garbage(program, err.text);
 	else if (host_exited(program->host, &status))
 		end_by_exit(program, status);
 	else if (read == HOST_CLOSED)
 		wait_for_exit(program);
-	return program->step != STEP_SERVING ? NEXT_STEP : NEXT_WAIT;
+	return program->stage != STAGE_SERVING ? NEXT_STAGE : NEXT_WAIT;
 }
 
 static enum next step_storing(struct program *program)
@@ -667,16 +667,16 @@ static enum next step_storing(struct program *program)
 	if (program->storing)
 		return NEXT_WAIT;
 	if (program->stored_ok && program->leaving) {
-		program->step = STEP_LEAVING;
+		program->stage = STAGE_LEAVING;
 	} else if (program->stored_ok) {
-		program->step = STEP_SERVING;
+		program->stage = STAGE_SERVING;
 		send_type(program, "ok");
 	} else {
 		/* The fence said no; the cancel that comes with it finds this already ending. */
 		program->lost = true;
 		program_end(program, PHASE_LOST, "lost its claim");
 	}
-	return NEXT_STEP;
+	return NEXT_STAGE;
 }
 
 /* The proof that its next attempt never meets it. */
@@ -698,7 +698,7 @@ static enum next step_ending(struct program *program)
 /* Wishes from outside come before what the tool does. */
 static void heed_wishes(struct program *program)
 {
-	if (program->step == STEP_ENDING)
+	if (program->stage == STAGE_ENDING)
 		return;
 	bool wait = program->keyed && program->run_sent && !program->overdue;
 	if (program->lost)
@@ -713,16 +713,16 @@ static void heed_wishes(struct program *program)
 static enum next step_once(struct program *program)
 {
 	heed_wishes(program);
-	switch (program->step) {
-	case STEP_STARTING:
+	switch (program->stage) {
+	case STAGE_STARTING:
 		return step_starting(program);
-	case STEP_SERVING:
+	case STAGE_SERVING:
 		return step_serving(program);
-	case STEP_STORING:
+	case STAGE_STORING:
 		return step_storing(program);
-	case STEP_LEAVING:
+	case STAGE_LEAVING:
 		return step_leaving(program);
-	case STEP_ENDING:
+	case STAGE_ENDING:
 		return step_ending(program);
 	}
 	hf_assert(false);
@@ -738,7 +738,7 @@ static void program_step(struct program *program)
 	enum next next;
 	do {
 		next = step_once(program);
-	} while (next == NEXT_STEP);
+	} while (next == NEXT_STAGE);
 	program->stepping = false;
 	if (next == NEXT_REPORT)
 		program_report(program);
@@ -751,7 +751,7 @@ static void *program_start(struct run *run)
 	struct program *program = hf_alloc(sizeof *program);
 	struct ev_loop *loop = run_loop(run);
 	program->run = run;
-	program->step = STEP_STARTING;
+	program->stage = STAGE_STARTING;
 	program->keyed =
 	    run_phase(run)->effect != EFFECT_PURE && run_phase(run)->effect != EFFECT_LOCAL;
 	program->plain = run_phase(run)->plain;
@@ -774,7 +774,7 @@ static void program_cancel(void *state, bool lost)
 	if (!program->cancelled) {
 		program->cancelled = true;
 		int64_t grace_ms = host_grace_ms(worker_hosts(run_worker(program->run)));
-		bool wait = program->keyed && program->run_sent && program->step != STEP_ENDING;
+		bool wait = program->keyed && program->run_sent && program->stage != STAGE_ENDING;
 		/* Pure work stops from the loop as well: the caller is not called back from here.
 		 */
 		wait_ms(program, wait && !lost ? grace_ms : 0);
