@@ -47,6 +47,9 @@ EMBED(sql_0010_limits){
 EMBED(sql_0011_restore){
 #embed "sql/migrations/0011_restore.sql" suffix(, 0)
 };
+EMBED(sql_0012_leave){
+#embed "sql/migrations/0012_leave.sql" suffix(, 0)
+};
 EMBED(sql_base){
 #embed "sql/functions/base.sql" suffix(, 0)
 };
@@ -77,6 +80,9 @@ EMBED(sql_operate){
 EMBED(sql_restore){
 #embed "sql/functions/restore.sql" suffix(, 0)
 };
+EMBED(sql_views){
+#embed "sql/functions/views.sql" suffix(, 0)
+};
 
 #ifdef PLANT_SQL /* a bug on purpose, of sql/plants: see test/chaos/planted */
 EMBED(sql_plant){
@@ -101,12 +107,13 @@ static const struct {
 	{ 9, "0009_claim_call", sql_0009_claim_call, "0.1.0" },
 	{ 10, "0010_limits", sql_0010_limits, "0.1.0" },
 	{ 11, "0011_restore", sql_0011_restore, "0.1.0" },
+	{ 12, "0012_leave", sql_0012_leave, "0.1.0" },
 };
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
 static const char *const functions[] = {
-	sql_base,  sql_limits, sql_accept,   sql_work,    sql_unknown,
-	sql_input, sql_pack,   sql_maintain, sql_operate, sql_restore,
+	sql_base,  sql_limits,   sql_accept,  sql_work,    sql_unknown, sql_input,
+	sql_pack,  sql_maintain, sql_operate, sql_restore, sql_views,
 #ifdef PLANT_SQL
 	sql_plant,
 #endif

@@ -1,15 +1,17 @@
 -- The roles, before anything else. Safe to run again, and by two sessions at once (the migration
 -- lock is held). holdfast_owner owns the schema and logs in never; the API and worker roles may
--- execute their functions and touch no table; holdfast_sql runs the SQL of tools.
+-- execute their functions and touch no table; holdfast_sql runs the SQL of tools. People who may read the
+-- views are made members of holdfast_reader.
 DO $$
 DECLARE
     role text;
 BEGIN
     FOREACH role IN ARRAY ARRAY['holdfast_owner', 'holdfast_api', 'holdfast_worker',
-                                'holdfast_sql', 'holdfast_maintain'] LOOP
+                                'holdfast_sql', 'holdfast_maintain', 'holdfast_reader'] LOOP
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
             EXECUTE format('CREATE ROLE %I %s', role,
-                           CASE role WHEN 'holdfast_owner' THEN 'NOLOGIN' ELSE 'LOGIN' END);
+                           CASE WHEN role IN ('holdfast_owner', 'holdfast_reader') THEN 'NOLOGIN'
+                                ELSE 'LOGIN' END);
         END IF;
     END LOOP;
 END $$;
@@ -43,4 +45,4 @@ ALTER ROLE holdfast_sql SET idle_in_transaction_session_timeout = '5s';
 ALTER ROLE holdfast_sql SET statement_timeout = '30s';
 
 CREATE SCHEMA IF NOT EXISTS holdfast AUTHORIZATION holdfast_owner;
-GRANT USAGE ON SCHEMA holdfast TO holdfast_api, holdfast_worker, holdfast_sql;
+GRANT USAGE ON SCHEMA holdfast TO holdfast_api, holdfast_worker, holdfast_sql, holdfast_reader;

@@ -1,6 +1,8 @@
 -- Acceptance (R1.3, R1.4, V1, V2) and what a caller may see afterwards.
 
--- The owner number of a principal. May be called twice; stable for ever.
+-- Promises the owner number of a principal, for ever the same.
+-- Locks the principal's row by its insert, where there is none yet.
+-- Twice: the same number.
 CREATE OR REPLACE FUNCTION principal_owner(issuer text, subject text, tenant text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
 DECLARE
@@ -20,27 +22,12 @@ BEGIN
     RETURN found_owner;
 END $$;
 
--- The current tools, where the catalog is another than `since`; else one row with null columns.
-CREATE OR REPLACE FUNCTION catalog(since bigint)
-RETURNS TABLE (number bigint, tool integer, name text, version text, doc text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
-DECLARE
-    latest bigint;
-BEGIN
-    SELECT coalesce(hashtextextended(string_agg(t.tool::text, ',' ORDER BY t.tool), 0), 1)
-    INTO latest FROM holdfast.tool t WHERE t.current;
-    IF latest = since THEN
-        RETURN QUERY SELECT latest, NULL::integer, NULL::text, NULL::text, NULL::text;
-    ELSE
-        RETURN QUERY SELECT latest, t.tool, t.name, t.version, t.doc
-                     FROM (SELECT 1) one LEFT JOIN holdfast.tool t ON t.current ORDER BY t.name;
-    END IF;
-END $$;
-
--- What may be told of the tasks of one week. No lock, one snapshot. A task is gone from the answer
--- once its retention is over, swept or not. What waits for a paused tool or tenant is called paused. The
--- message of a ready task is null, but where it is set aside for a limit.
--- The successor is the task that an operator made of a failed one, also in the view of that itself.
+-- Promises what may be told of the tasks of one week, from one snapshot. A task is gone from the answer once
+-- its retention is over, swept or not. What waits for a paused tool or tenant is called paused. The message
+-- of a ready task is null, but where it is set aside for a limit. The successor is the task that an operator
+-- made of a failed one, also in the view of that itself.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION task_views(week integer, tasks bytea[])
 RETURNS TABLE (task bytea, owner bigint, tool integer, state text, attempt integer,
                created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
@@ -76,8 +63,10 @@ BEGIN
       AND (o.at IS NULL OR o.at + ms(t.result_ttl_ms) > now_());
 END $$;
 
--- The tasks of these owners, by ordinal; what is foreign, unknown or expired is not in the answer
+-- Promises the tasks of these owners, by ordinal; what is foreign, unknown or expired is not in the answer
 -- (V8). The owner comes back so that the process can compare once more before it tells.
+-- Locks nothing.
+-- Twice: as it is by then; an outcome is the same for ever.
 CREATE OR REPLACE FUNCTION poll_task(week integer, owners bigint[], tasks bytea[])
 RETURNS TABLE (ord integer, owner bigint, task bytea, tool integer, state text, attempt integer,
                created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
@@ -91,25 +80,14 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     JOIN task_views(poll_task.week, poll_task.tasks) v ON v.task = u.task AND v.owner = u.owner
 $$;
 
--- As binaries of version 3 call it; goes with the next release.
-CREATE OR REPLACE FUNCTION poll(week integer, owners bigint[], tasks bytea[])
-RETURNS TABLE (ord integer, owner bigint, task bytea, tool integer, state text, attempt integer,
-               created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
-               progress real, message text, result text, error text, effect_id text)
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
-    SELECT u.ord::integer, v.owner, v.task, v.tool, v.state, v.attempt, v.created_ms, v.updated_ms,
-           v.ended_ms, v.result_ttl_ms, v.progress, v.message, v.result, v.error, v.effect_id
-    FROM unnest(poll.owners, poll.tasks) WITH ORDINALITY u (owner, task, ord)
-    JOIN task_views(poll.week, poll.tasks) v ON v.task = u.task AND v.owner = u.owner
-$$;
-
--- The effect ID that calls without any are accepted under (R1.9): `fresh` for the first of its digest,
--- which is made of owner, tool and fingerprint, and that same one for each later call of the digest
--- within `window_ms` of the first, however many there are. After that the next one is a first call
--- again; of several at once that find it so, one is: the row's lock decides, and the next statement
--- sees what the winner wrote. There are no buckets of time, so no edge between two of them.
--- Durable before the call is accepted, so that no crash in between makes two of them.
--- Who joins only reads. Locks: else one row. Twice with the same `fresh` is once. Rows go after a day, see sweep_windows.
+-- Promises the effect ID that calls without any are accepted under (R1.9): `fresh` for the first of its
+-- digest, which is made of owner, tool and fingerprint, and that same one for each later call of the digest
+-- within `window_ms` of the first, however many there are. After that the next one is a first call again; of
+-- several at once that find it so, one is: the row's lock decides, and the next statement sees what the
+-- winner wrote. There are no buckets of time, so no edge between two of them. Durable before the call is
+-- accepted, so that no crash in between makes two. Rows go after a day, see sweep_windows.
+-- Locks nothing for who joins a window; else its one row.
+-- Twice: with the same `fresh` as once.
 CREATE OR REPLACE FUNCTION intent_window(digest bytea, fresh text, window_ms bigint) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
@@ -134,23 +112,26 @@ BEGIN
     RETURN chosen;
 END $$;
 
--- The newest task of an effect; it may be gone already. Null: there was none. The owner is part of
--- the digest (V8).
+-- Promises the newest task of an effect, which may be gone already; null: there was none. The owner is part
+-- of the digest (V8).
+-- Locks nothing.
+-- Twice: the same, or its successor.
 CREATE OR REPLACE FUNCTION find(digest bytea) RETURNS bytea
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     SELECT (SELECT e.task FROM effect e WHERE e.digest = find.digest)
 $$;
 
--- One commit for a batch of calls, whose digests are all different. Outcomes: 'new'; 'same' (a
--- repeat, the view is of the first task); 'conflict' (other arguments; null view); 'expired' (a
--- tombstone; null view); 'full' (it would be new, and its tool's backlog is full: nothing was
--- stored; null view), where `bounded`.
--- A null api is a client that declares Tasks: its task is held, for good. A plain call names itself
--- by its API's incarnation and its own number, and is attached where the task is open and not held.
--- Locks: effect rows by the insert, in digest order; work rows of repeats that are to be held or
--- joined, in task order. A repeat of a finished or held task writes nothing.
--- Twice: the second call answers 'same' with the first one's task; equal randoms tell a caller
--- whose answer was lost that it was its own.
+-- Promises one commit for a batch of calls, whose digests are all different (V1, V2). Outcomes: 'new';
+-- 'same' (a repeat, the view is of the first task); 'conflict' (other arguments; null view); 'expired' (a
+-- tombstone; null view); 'full' (it would be new, and its tool's backlog is full: nothing was stored; null
+-- view), where `bounded`. A null api is a client that declares Tasks: its task is held, for good. A plain
+-- call names itself by its API's incarnation and its own number, and is attached where the task is open and
+-- not held.
+-- Locks effects by their insert, in digest order; then tombstones past their time, in digest order; then the
+-- work rows of repeats that are to be held or joined, in task order. A repeat of a finished or held task
+-- locks and writes nothing.
+-- Twice: the second answers 'same' with the first one's task; equal randoms tell a caller whose answer was
+-- lost that it was its own.
 CREATE OR REPLACE FUNCTION accept_bounded(bounded boolean, owners bigint[], tools integer[],
     digests bytea[], effect_ids text[], fingerprints bytea[], arguments text[], inputs text[],
     asks integer[],
@@ -166,10 +147,10 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off 
 DECLARE
     at timestamptz := now_();
     at_ms bigint := to_ms(at);
-    head bytea := '\x01'::bytea || set_byte('\x00'::bytea, 0, (SELECT number FROM cluster))
-                  || substring(int8send(at_ms) FROM 3);
+    head bytea := task_head(at_ms);
     todo integer[];     -- to be inserted
     known integer[];    -- repeats
+    past bytea[];       -- tombstones past their time
     won integer[];
     refused integer[];
     round integer := 0;
@@ -245,9 +226,13 @@ BEGIN
                    CROSS JOIN LATERAL (SELECT x.tombstone_until FROM effect x
                                        WHERE x.digest = u.digest OFFSET 0) e
                    WHERE u.ord = ANY (known) AND e.tombstone_until < at) THEN
+            past := ARRAY(SELECT l.digest FROM (SELECT unnest(digests) AS digest ORDER BY 1) d
+                          CROSS JOIN LATERAL (SELECT x.digest FROM effect x
+                                              WHERE x.digest = d.digest AND x.tombstone_until < at
+                                              OFFSET 0 FOR UPDATE) l);
             WITH gone AS (
                 DELETE FROM effect e USING unnest(digests) WITH ORDINALITY u (digest, ord)
-                WHERE u.ord = ANY (known) AND e.digest = u.digest AND e.tombstone_until < at
+                WHERE u.digest = ANY (past) AND e.digest = u.digest AND e.tombstone_until < at
                 RETURNING u.ord::integer AS ord
             ) SELECT array_agg(g.ord) INTO todo FROM gone g;
         END IF;
@@ -264,7 +249,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- As binaries of version 9 call it, without a bound; goes with the next release.
+-- Promises what accept_bounded does without a bound, as binaries of version 9 call it; goes with the next
+-- release.
+-- Locks as that.
+-- Twice: as that.
 CREATE OR REPLACE FUNCTION accept_call(owners bigint[], tools integer[], digests bytea[],
     effect_ids text[], fingerprints bytea[], arguments text[], inputs text[], asks integer[],
     traces text[], key_versions integer[], apis uuid[], numbers bigint[], randoms bytea[])
@@ -276,20 +264,9 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
         inputs, asks, traces, key_versions, apis, numbers, randoms)
 $$;
 
--- As binaries of version 2 call it; goes with the next release.
-CREATE OR REPLACE FUNCTION accept(owners bigint[], tools integer[], digests bytea[],
-    effect_ids text[], fingerprints bytea[], arguments text[], traces text[],
-    key_versions integer[], apis uuid[], numbers bigint[], randoms bytea[])
-RETURNS TABLE (ord integer, outcome text, task bytea, tool integer, state text, attempt integer,
-               created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
-               progress real, message text)
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
-    SELECT * FROM accept_bounded(false, owners, tools, digests, effect_ids, fingerprints, arguments,
-        array_fill(NULL::text, ARRAY[cardinality(owners)]),
-        array_fill(0, ARRAY[cardinality(owners)]), traces, key_versions, apis, numbers, randoms)
-$$;
-
--- The repeats of a batch: lock first what is to be written, read after (rule 1).
+-- Promises the answers to the repeats of a batch: locked first what is to be written, read after (rule 1).
+-- Locks as join_task, where a task is open and not held; else nothing.
+-- Twice: the same.
 CREATE OR REPLACE FUNCTION accept_repeats(ords integer[], owners bigint[], digests bytea[],
                                           fingerprints bytea[], apis uuid[], numbers bigint[])
 RETURNS TABLE (ord integer, outcome text, task bytea, tool integer, state text, attempt integer,
@@ -340,9 +317,11 @@ BEGIN
     FROM unnest(ords) i WHERE i <> ALL (seen);
 END $$;
 
--- Tasks are joined: by a client that declares Tasks (null api) they are held for good, by a plain
--- call attached where nobody holds them; a parked one is taken up again (R3.2). Lock first, write in
--- a second statement: one that waited for its lock would not see the row that it got (rule 1).
+-- Promises that tasks are joined: by a client that declares Tasks (null api) they are held for good, by a
+-- plain call attached where nobody holds them; a parked one is taken up again (R3.2). Locked first, written
+-- in a second statement: one that waited for its lock would not see the row that it got (rule 1).
+-- Locks work rows, in task order.
+-- Twice: as once.
 CREATE OR REPLACE FUNCTION join_task(tasks bytea[], apis uuid[], numbers bigint[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
@@ -367,7 +346,10 @@ BEGIN
     FROM unnest(ords, tids) l (ord, tid) WHERE w.ctid = l.tid;
 END $$;
 
--- A plain call joins the task of its owner again, because it still waits for it.
+-- Promises that a plain call joins the task of its owner again, because it still waits for it; returns how
+-- many of these are open and their owner's.
+-- Locks work rows, in task order.
+-- Twice: as once.
 CREATE OR REPLACE FUNCTION attach(owners bigint[], tasks bytea[], apis uuid[], numbers bigint[])
 RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
@@ -383,10 +365,12 @@ BEGIN
     RETURN cardinality(mine);
 END $$;
 
--- Plain calls leave their tasks. With park: hung up, so work stops (R3.2), at once where nobody runs
--- it, else by a wish to its worker; without: answered, so work goes on. Only where the attachment is
--- still theirs and no client that declares Tasks holds the task. By ordinal: was it theirs, the
--- number of the phase it stands at, from 1, and whether a worker is to be woken.
+-- Promises that plain calls leave their tasks. With park: hung up, so work stops (R3.2), at once where
+-- nobody runs it, else by a wish to its worker; without: answered, so work goes on. Only where the
+-- attachment is still theirs and no client that declares Tasks holds the task. By ordinal: was it theirs,
+-- the number of the phase it stands at, from 1, and whether a worker is to be woken.
+-- Locks work rows, in task order.
+-- Twice: not theirs, and nothing changes.
 CREATE OR REPLACE FUNCTION detach(tasks bytea[], apis uuid[], numbers bigint[], parks boolean[])
 RETURNS TABLE (ord integer, ours boolean, phase integer, running boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
@@ -425,16 +409,19 @@ BEGIN
     END LOOP;
 END $$;
 
--- How long a task of that version may stay parked.
+-- Promises how long a task of that version may stay parked.
+-- Locks nothing.
+-- Twice: the same.
 CREATE OR REPLACE FUNCTION park_ttl(queue integer) RETURNS interval
 LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
     SELECT ms(t.park_ttl_ms) FROM tool t WHERE t.tool = park_ttl.queue
 $$;
 
--- The wish to stop (rule 9): lock; gone: nothing to do; running or unknown: flagged, and the owner
--- is to be woken; something of its phase may have been sent (V7) or a done phase can be undone: due at
--- once, for a worker; else the outcome is written here. By ordinal: was it there for this owner?
--- Locks: work rows in task order. May be called any number of times.
+-- Promises the wish to stop (rule 9). Gone: nothing to do; running or unknown: flagged, and the owner is to
+-- be woken; something of its phase may have been sent (V7) or a done phase can be undone: due at once, for a
+-- worker; else the outcome is written here. By ordinal: was it there for this owner?
+-- Locks work rows, in task order.
+-- Twice: as once, any number of times.
 CREATE OR REPLACE FUNCTION cancel(week integer, owners bigint[], tasks bytea[])
 RETURNS TABLE (ord integer, found boolean, flagged boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$

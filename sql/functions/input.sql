@@ -1,7 +1,9 @@
 -- What a running task asks of its caller and what it is told (rule 8): whoever writes or reads the
 -- inbox, or wakes a task by it, holds the task's work row.
 
--- Does a question of the phase at hand stand open? The caller holds the work row.
+-- Promises whether a question of the phase at hand stands open.
+-- Locks nothing: the caller holds the work row, or will look again when it does.
+-- Twice: the same, while that is held.
 CREATE OR REPLACE FUNCTION is_asking(week integer, task bytea, phase integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
@@ -11,7 +13,7 @@ BEGIN
                                          AND i.phase = is_asking.phase AND i.how IS NULL);
 END $$;
 
--- A row of the inbox as a claim brings it: of another phase than the one at hand only that it is
+-- Promises a row of the inbox as a claim brings it: of another phase than the one at hand only that it is
 -- there.
 CREATE OR REPLACE FUNCTION inbox_entry(phase integer, at_hand integer, how text, request text,
                                        answer text) RETURNS bytea
@@ -22,7 +24,9 @@ LANGUAGE sql IMMUTABLE AS $$
         coalesce(CASE WHEN phase IS NULL OR phase = at_hand THEN answer END, 'null')), 'UTF8')
 $$;
 
--- Questions of these tasks that nobody answered in time. The caller holds the work rows.
+-- Promises that questions of these tasks whose time is over without an answer are closed as silence.
+-- Locks inbox rows, task by task, of work rows that the caller holds.
+-- Twice: as once.
 CREATE OR REPLACE FUNCTION close_silent(tasks bytea[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
@@ -36,12 +40,13 @@ BEGIN
     END LOOP;
 END $$;
 
--- A phase asks and gives its claim back, in one commit. `questions`: a JSON array of {"key",
--- "request"}; one that was asked before stands as it is, one that was answered before gets its
--- request and stays answered. `wait_ms` (null: until the deadline) counts from the first asking of
--- each. The task waits, with nobody running it, or is ready at once where nothing is left open: all
--- is answered, or its time is over. A wish to stop or to park comes first, as in release().
--- 'waiting'; 'ready', so that a worker is to be told; or 'lost': fenced out, nothing was written.
+-- Promises that a phase asks and gives its claim back, in one commit. `questions`: a JSON array of {"key",
+-- "request"}; one that was asked before stands as it is, one that was answered before gets its request and
+-- stays answered. `wait_ms` (null: until the deadline) counts from the first asking of each. The task waits,
+-- with nobody running it, or is ready at once where nothing is left open: all is answered, or its time is
+-- over. A wish to stop or to park comes first, as in release. 'waiting'; 'ready', so that a worker is to be
+-- told; or 'lost': fenced out, nothing was written.
+-- Locks the work row, then its inbox, by key.
 -- Twice: 'lost', which means the same to the caller: forget it.
 CREATE OR REPLACE FUNCTION ask(week integer, task bytea, token uuid, phase integer, questions text,
                                wait_ms bigint, maybe_sent boolean, reason text) RETURNS text
@@ -87,12 +92,13 @@ BEGIN
     RETURN CASE WHEN is_ready THEN 'ready' ELSE 'waiting' END;
 END $$;
 
--- Answers to a task, a JSON object key -> answer. The first answer of a key stands; unknown keys
--- and a task that is over are passed by; one to a key that the tool declares and has not asked is
--- kept. Where nothing is left open the task is ready. `known`: there is such a task of this owner
--- (V8); `woken`: a worker is to be told; `taken`: how many were stored. Locks: none where a look
--- without any finds nothing to take, so that junk costs no WAL and no commit to wait for; else the
--- work row, then its inbox. Twice: the second changes nothing.
+-- Promises that answers to a task, a JSON object key -> answer, are kept: the first answer of a key stands;
+-- unknown keys and a task that is over are passed by; one to a key that the tool declares and has not asked
+-- is kept. Where nothing is left open the task is ready. `known`: there is such a task of this owner (V8);
+-- `woken`: a worker is to be told; `taken`: how many were stored.
+-- Locks nothing where a look without any lock finds nothing to take, so that junk costs no WAL and no commit
+-- to wait for; else the work row, then its inbox.
+-- Twice: the second changes nothing.
 CREATE OR REPLACE FUNCTION answer(week integer, owner bigint, task bytea, answers text)
 RETURNS TABLE (known boolean, woken boolean, taken integer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
@@ -150,8 +156,10 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- As poll() for one task, with what it asks: a JSON object key -> request, in the order of asking;
--- null where nothing is left open.
+-- Promises what poll_task does for one task, with what it asks: a JSON object key -> request, in the order
+-- of asking; null where nothing is left open.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION poll_asking(week integer, of_owner bigint, of_task bytea)
 RETURNS TABLE (ord integer, owner bigint, task bytea, tool integer, state text, attempt integer,
                created_ms bigint, updated_ms bigint, ended_ms bigint, result_ttl_ms bigint,
@@ -161,18 +169,21 @@ SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    SELECT p.*, (SELECT '{' || string_agg(to_json(i.key)::text || ':' || i.request, ','
+    SELECT p.ord, p.owner, p.task, p.tool, p.state, p.attempt, p.created_ms, p.updated_ms, p.ended_ms,
+           p.result_ttl_ms, p.progress, p.message, p.result, p.error, p.effect_id,
+           (SELECT '{' || string_agg(to_json(i.key)::text || ':' || i.request, ','
                                           ORDER BY i.asked, i.key) || '}'
                  FROM work w JOIN inbox i ON i.week = poll_asking.week AND i.task = w.task
                                          AND i.phase = w.phase AND i.how IS NULL
                  WHERE w.task = p.task)
-    FROM poll(poll_asking.week, ARRAY[of_owner], ARRAY[of_task]) p;
+    FROM poll_task(poll_asking.week, ARRAY[of_owner], ARRAY[of_task]) p;
 END $$;
 
--- A backstop: tasks that wait although nothing is left open. What it finds is a bug somewhere else,
--- and is counted as one (rule 8). A page of the waiting ones after (due, task); the next page
--- begins after what comes back, null at the end. Locks: work rows in task order, skipping what
--- others hold.
+-- Promises a backstop: tasks that wait although nothing is left open become ready. What it finds is a bug
+-- somewhere else, and is counted as one (rule 8). A page of the waiting ones after (due, task); the next
+-- page begins after what comes back, null at the end.
+-- Locks work rows, in task order, skipping what others hold.
+-- Twice: finds nothing more.
 CREATE OR REPLACE FUNCTION wake_answered(after_due timestamptz, after_task bytea, most integer)
 RETURNS TABLE (woken integer, next_due timestamptz, next_task bytea)
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$

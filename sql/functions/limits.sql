@@ -8,10 +8,12 @@
 --   ready ──claim: its tenant has no room──► set aside (due: infinity) ──claim: it has──► running
 --
 -- Set aside, a tenant's backlog is met once, however long it is and however long it waits.
--- Gates are locked by name, and who holds one waits for no other lock: work rows that others hold are
--- skipped. Maintenance takes them last.
+-- Gates are locked by name. Who holds one skips work rows that others hold, and waits only for who takes a
+-- pause away, which waits for nobody. Maintenance takes them last.
 
--- The limits of the version that is current now. Called by a trigger of `tool`.
+-- Promises the limits of the version that is current now. Called by a trigger of `tool`.
+-- Locks the tool's gate, behind its rows in `tool`.
+-- Twice: as once, but that the next claim counts anew.
 CREATE OR REPLACE FUNCTION limits_set(name text, doc text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
@@ -32,8 +34,10 @@ BEGIN
     END IF;
 END $$;
 
--- Which of these tools' tasks an incarnation holds, by tenant, written where it is not so already; of
--- all incarnations where it is null. The caller holds the gate.
+-- Promises which of this tool's tasks an incarnation holds, by tenant, written where it is not so already;
+-- of all incarnations where it is null.
+-- Locks rows of limit_use, which nobody writes without the gate: the caller holds it.
+-- Twice: as once.
 CREATE OR REPLACE FUNCTION limit_count(name text, incarnation uuid) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET jit = off AS $$
@@ -60,8 +64,10 @@ BEGIN
         WHERE u.number <> excluded.number;
 END $$;
 
--- The gated tools through whose gate this claim has to go: it holds some of them, or some are due and
--- there may be room. No lock.
+-- Promises the gated tools through whose gate this claim has to go: it holds some of them, or some are due
+-- and there may be room.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION limit_gates(incarnation uuid, queues integer[], at timestamptz)
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
@@ -85,9 +91,11 @@ BEGIN
                             WHERE t.name = l.name AND t.tool = ANY (queues)))));
 END $$;
 
--- Through these gates, until the transaction ends: what this incarnation holds of them is counted, of
--- all others too where the limits are new. A tool that has no more limits, and nothing set aside,
--- loses its gate.
+-- Promises a way through these gates, until the transaction ends: what this incarnation holds of them is
+-- counted, of all others too where the limits are new. A tool that has no more limits, and nothing set
+-- aside, loses its gate.
+-- Locks gates, by name.
+-- Twice: as once, in one transaction.
 CREATE OR REPLACE FUNCTION limit_enter(names text[], incarnation uuid) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
@@ -111,8 +119,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- The use of an incarnation that is over, null: of all that are gone, as far as no claim of theirs is
--- left. A dead one's share comes back with its claims, not before.
+-- Promises that the use of an incarnation that is over is given back, null: of all that are gone, as far as
+-- no claim of theirs is left. A dead one's share comes back with its claims, not before.
+-- Locks gates, by name.
+-- Twice: as once.
 CREATE OR REPLACE FUNCTION limit_leave(incarnation uuid) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
@@ -135,10 +145,13 @@ BEGIN
     END LOOP;
 END $$;
 
--- Tenants of which tasks are set aside in this queue, behind `after` and then from the first on.
+-- Promises tenants of which tasks are set aside in this queue, behind `after` and then from the first on.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION limit_tenants(queue integer, after text, most integer) RETURNS text[]
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
-SET plan_cache_mode = force_custom_plan -- In the index's order, never all of a backlog sorted, whatever the statistics say.
+SET plan_cache_mode = force_custom_plan
+-- In the index's order, never all of a backlog sorted, whatever the statistics say.
 SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -165,14 +178,18 @@ BEGIN
     RETURN found;
 END $$;
 
--- Up to `most` due tasks of one queue of a gated tool, locked, the oldest first, as far as there is
--- room; `picked` is what this claim has already. Tasks in front whose tenant has no room are set aside,
--- at most 4 times 256 a call, so that what a claim does is bounded, and the next one sees further. Of
--- those set aside, the tenants in sight are those of the tasks in front and 64 more in turn.
+-- Promises up to `most` due tasks of one queue of a gated tool, the oldest first, as far as there is room;
+-- `picked` is what this claim has already. Tasks in front whose tenant has no room are set aside, at most 4
+-- times 256 a call, so that what a claim does is bounded, and the next one sees further. Of those set aside,
+-- the tenants in sight are those of the tasks in front and 64 more in turn.
+-- Locks work rows, the oldest first, skipping what others hold; then as pause_tenants. The caller holds the
+-- gate.
+-- Twice: others, the first ones being in `picked`.
 CREATE OR REPLACE FUNCTION limit_pick(name text, queue integer, most integer, at timestamptz,
                                       pauses boolean, picked tid[]) RETURNS tid[]
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
-SET plan_cache_mode = force_custom_plan -- In the index's order, never all of a backlog sorted, whatever the statistics say.
+SET plan_cache_mode = force_custom_plan
+-- In the index's order, never all of a backlog sorted, whatever the statistics say.
 SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -253,7 +270,9 @@ BEGIN
     RETURN own;
 END $$;
 
--- How many tasks of a tool wait, ready or scheduled, of all its versions; it stops at `most`.
+-- Promises how many tasks of a tool wait, ready or scheduled, of all its versions; it stops at `most`.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION limit_backlog(name text, most integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
@@ -275,9 +294,11 @@ BEGIN
     RETURN n;
 END $$;
 
--- Of these calls of a batch, which are all new, those that their tools' backlogs have no room for. What
--- others are accepting at the moment is not seen: each API process has one batch in flight, of at most
--- 256 calls, so that n of them go past the limit by n - 1 batches at most. No lock.
+-- Promises, of these calls of a batch, which are all new, those that their tools' backlogs have no room for.
+-- What others are accepting at the moment is not seen: each API process has one batch in flight, of at most
+-- 256 calls, so that n of them go past the limit by n - 1 batches at most.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION limit_refuses(ords integer[], tools integer[]) RETURNS integer[]
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
@@ -298,8 +319,10 @@ BEGIN
     RETURN refused;
 END $$;
 
--- For the gauges: of each tool with limits the use and the bound, the fullest first. Of tenants it is
--- the one that uses most.
+-- Promises, for the gauges, of each tool with limits the use and the bound, the fullest first. Of tenants it
+-- is the one that uses most.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION limit_gauges() RETURNS TABLE (name text, label text, number bigint)
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$

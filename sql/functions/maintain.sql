@@ -1,7 +1,9 @@
 -- Maintenance: the lease, dead incarnations, deadlines, retention. Called by `holdfast maintain`,
 -- whose role is a member of the owner. Each statement is limited in rows.
 
--- The one lease, by the database's clock. True: it is ours until now + ttl.
+-- Promises the one maintenance lease by the database's clock. True: it is ours until now + ttl.
+-- Locks the lease's row.
+-- Twice: renewed, from then on.
 CREATE OR REPLACE FUNCTION lease_take(name text, incarnation uuid, ttl_ms bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
@@ -14,9 +16,11 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Declares an incarnation dead whose counter stood still between two looks of the caller. False:
--- it has beaten since. Its claims are freed by reclaim, which holds the same for any claim whose
--- incarnation is gone. Locks: claim_call, worker, as a claim does.
+-- Promises that an incarnation is dead whose counter stood still between two looks of the caller. False: it
+-- has beaten since. Its claims are freed by reclaim, which does the same for any claim whose incarnation is
+-- gone.
+-- Locks claim_call, then worker, as a claim does.
+-- Twice: false.
 CREATE OR REPLACE FUNCTION declare_dead(incarnation uuid, beat bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
@@ -31,10 +35,11 @@ BEGIN
     RETURN true;
 END $$;
 
--- Frees claims of incarnations that are no more. A crash is not a business attempt (R2.6); a worker
--- ends the task past its tool's bound, since what was being sent may have to be settled first. That
+-- Promises that claims of incarnations that are no more are freed. A crash is not a business attempt (R2.6);
+-- a worker ends the task past its tool's bound, since what was being sent may have to be settled first. That
 -- may still have left until now. What they used of limits goes with them.
--- Locks: work rows in task order, skipping what others hold; then gates.
+-- Locks work rows, in task order, skipping what others hold; then gates, as limit_leave.
+-- Twice: those that were held meanwhile.
 CREATE OR REPLACE FUNCTION reclaim(most integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
@@ -63,9 +68,12 @@ BEGIN
     RETURN n;
 END $$;
 
--- Tasks past their deadline that nobody runs; a cancelled one has a worker's undo steps before it.
--- `unknown` stays unknown (V7), and what may have been
--- sent becomes due at once, for a worker to settle and then to end.
+-- Promises that tasks past their deadline end that nobody runs; a cancelled one has a worker's undo steps
+-- before it. `unknown` stays unknown (V7), and what may have been sent becomes due at once, for a worker to
+-- settle and then to end. Its rows are found by another index than expire_parked's, and are looked at again
+-- under their lock by the same conditions: so both are written out.
+-- Locks work rows, in task order, skipping what others hold.
+-- Twice: those that were held meanwhile.
 CREATE OR REPLACE FUNCTION expire_deadlines(most integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
@@ -96,7 +104,10 @@ BEGIN
     RETURN n;
 END $$;
 
--- Attachments of API incarnations that are no more are parked, as if their clients had hung up.
+-- Promises that attachments of API incarnations that are no more are parked, as if their clients had hung
+-- up.
+-- Locks work rows, in task order.
+-- Twice: finds nothing more.
 CREATE OR REPLACE FUNCTION park_orphans(most integer) RETURNS integer
 LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
     WITH orphans AS MATERIALIZED (
@@ -110,7 +121,10 @@ LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
     WHERE d.ours
 $$;
 
--- Tasks that stayed parked for longer than their tool allows end cancelled, and say what was done.
+-- Promises that tasks which stayed parked for longer than their tool allows end cancelled, and say what was
+-- done.
+-- Locks work rows, in task order, skipping what others hold.
+-- Twice: those that were held meanwhile.
 CREATE OR REPLACE FUNCTION expire_parked(most integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
@@ -130,10 +144,12 @@ BEGIN
     RETURN n;
 END $$;
 
--- After the clock went back: rows that it wrote while it was ahead, in some pages of `work`. What they
--- wait for is due as long after now as it was after that write, or it would be due by as much later
--- as the clock leapt; what was tried or sent cannot have been after now. Deadlines stay. Returns the
--- next page, 0 at the end, and how many were mended. What others hold is for the next time.
+-- Promises, after the clock went back, to mend what it wrote while it was ahead, in some pages of `work`.
+-- What its rows wait for is due as long after now as it was after that write, or it would be due by as much
+-- later as the clock leapt; what was tried or sent cannot have been after now. Deadlines stay. Returns the
+-- next page, 0 at the end, and how many were mended.
+-- Locks work rows, skipping what others hold, which is for the next time; then their inbox.
+-- Twice: what was mended is not ahead any more.
 CREATE OR REPLACE FUNCTION mend_clock(page bigint, pages integer, slack_ms bigint)
 RETURNS TABLE (next bigint, mended integer)
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
@@ -141,7 +157,6 @@ SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
     at timestamptz := now_();
-    total bigint := pg_relation_size('holdfast.work') / current_setting('block_size')::bigint;
     w record;
 BEGIN
     mended := 0;
@@ -158,12 +173,14 @@ BEGIN
         END IF;
         mended := mended + 1;
     END LOOP;
-    next := CASE WHEN page + pages >= total THEN 0 ELSE page + pages END;
+    next := page_after('holdfast.work', page, pages);
     RETURN NEXT;
 END $$;
 
--- Removes tasks of a week whose retention is over, in one limited batch, and turns their effects
--- into tombstones in the same commit (rule 15). Returns how many. Locks: week, effect, in order.
+-- Promises that tasks of a week whose retention is over are removed, in one limited batch, and their effects
+-- are tombstones in the same commit (rule 15). Returns how many.
+-- Locks the week; then effects, in digest order.
+-- Twice: the next batch.
 CREATE OR REPLACE FUNCTION sweep(week integer, most integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
@@ -196,7 +213,10 @@ BEGIN
     RETURN cardinality(gone);
 END $$;
 
--- Marks an old week that holds nothing more for dropping. True: detach and drop its partitions.
+-- Promises that an old week which holds nothing more is marked for dropping. True: detach and drop its
+-- partitions.
+-- Locks the week.
+-- Twice: true again.
 CREATE OR REPLACE FUNCTION close_week(week integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
@@ -210,22 +230,27 @@ BEGIN
     RETURN true;
 END $$;
 
--- Tombstones past their time, page by page of one partition: the effect table has no index on it.
--- Returns the next page, 0 at the end.
+-- Promises that tombstones past their time go, page by page of one partition: the effect table has no index
+-- on it. Returns the next page, 0 at the end.
+-- Locks effects, in the order of their pages, skipping what others hold: accept deletes by digest.
+-- Twice: finds nothing more in those pages.
 CREATE OR REPLACE FUNCTION sweep_tombstones(part integer, page bigint, pages integer)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 DECLARE
-    total bigint := pg_relation_size(format('holdfast.effect_%s', part)::regclass)
-                    / current_setting('block_size')::bigint;
+    relation text := format('holdfast.effect_%s', part);
 BEGIN
-    EXECUTE format('DELETE FROM holdfast.effect_%s e WHERE e.ctid >= %L::tid AND e.ctid < %L::tid'
-                   ' AND e.tombstone_until < holdfast.now_()',
-                   part, format('(%s,0)', page), format('(%s,0)', page + pages));
-    RETURN CASE WHEN page + pages >= total THEN 0 ELSE page + pages END;
+    EXECUTE format('DELETE FROM %1$s e WHERE e.ctid = ANY (ARRAY(SELECT x.ctid FROM %1$s x'
+                   ' WHERE x.ctid >= %2$L::tid AND x.ctid < %3$L::tid'
+                   ' AND x.tombstone_until < holdfast.now_() FOR UPDATE SKIP LOCKED))',
+                   relation, format('(%s,0)', page), format('(%s,0)', page + pages));
+    RETURN page_after(relation, page, pages);
 END $$;
 
--- Intent windows that are over for sure: a day is the longest that a tool may have. Returns how many.
+-- Promises that intent windows go that are over for sure: a day is the longest that a tool may have. Returns
+-- how many.
+-- Locks their rows, the oldest first, skipping what others hold.
+-- Twice: the next batch.
 CREATE OR REPLACE FUNCTION sweep_windows(most integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 DECLARE
@@ -238,7 +263,10 @@ BEGIN
     RETURN n;
 END $$;
 
--- Ends backends of our roles that block others while their client has stopped reading (rule 12).
+-- Promises the end of backends of our roles that block others while their client has stopped reading (rule
+-- 12).
+-- Locks nothing.
+-- Twice: those that do it by then.
 CREATE OR REPLACE FUNCTION end_blockers(older_ms bigint) RETURNS integer
 LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
     -- Materialized: the planner may not ask the terminating function before the conditions.
@@ -252,24 +280,25 @@ LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
     SELECT count(*)::integer FROM blockers b WHERE pg_terminate_backend(b.pid)
 $$;
 
--- For the gauges: open tasks by state in some pages of `work`, and in the row without a state the
+-- Promises, for the gauges, open tasks by state in some pages of `work`, and in the row without a state the
 -- page to go on from, 0 at the end. What moves meanwhile may count twice or not at all.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION count_work(page bigint, pages integer)
 RETURNS TABLE (state text, number bigint)
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
-DECLARE
-    total bigint := pg_relation_size('holdfast.work')
-                    / current_setting('block_size')::bigint;
 BEGIN
     RETURN QUERY SELECT w.state, count(*) FROM work w
     WHERE w.ctid >= format('(%s,0)', page)::tid AND w.ctid < format('(%s,0)', page + pages)::tid
     GROUP BY w.state;
-    RETURN QUERY SELECT NULL::text,
-                        CASE WHEN page + pages >= total THEN 0 ELSE page + pages END;
+    RETURN QUERY SELECT NULL::text, page_after('holdfast.work', page, pages);
 END $$;
 
--- For the gauges: one index probe a version of a tool, and two small tables. Ages are in ms.
+-- Promises numbers for the gauges: one index probe a version of a tool, and two small tables. Ages are in
+-- ms.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION gauges() RETURNS TABLE (name text, label text, number bigint)
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$

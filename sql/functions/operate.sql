@@ -2,7 +2,9 @@
 -- its own commit. Called by the administrator's commands alone, but for what the claim and the polls
 -- read. Locks as everywhere: week, effect, work, step.
 
--- What waits for a paused tool or tenant, for people; null: nothing is paused here.
+-- Promises what waits for a paused tool or tenant, for people; null: nothing is paused here.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION pause_word(queue integer, owner bigint) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET enable_seqscan = off SET jit = off AS $$
@@ -19,7 +21,9 @@ BEGIN
             ORDER BY p.kind LIMIT 1);
 END $$;
 
--- Those of these queues whose tools are not paused, in their order.
+-- Promises those of these queues whose tools are not paused, in their order.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION queues_open(queues integer[]) RETURNS integer[]
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 BEGIN
@@ -29,9 +33,12 @@ BEGIN
                  ORDER BY q.ord);
 END $$;
 
--- Of these work rows, which the caller has locked, those of paused tenants become paused; the others
--- come back. So a claim never looks at them twice. The tenant's row stays until this has committed:
--- its resume takes the row away first and looks for paused tasks after (V9).
+-- Promises that of these work rows those of paused tenants become paused; the others come back. So a claim
+-- never looks at them twice. The tenant's row in `pause` stays until this has committed: its resume takes
+-- that away first and looks for paused tasks after (V9).
+-- Locks rows of pause, by name, FOR KEY SHARE; the caller holds the work rows. Who takes a pause away holds
+-- no other lock.
+-- Twice: those that came back come back.
 CREATE OR REPLACE FUNCTION pause_tenants(tids tid[]) RETURNS tid[]
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
@@ -56,22 +63,19 @@ BEGIN
     RETURN ARRAY(SELECT t FROM unnest(tids) t WHERE t <> ALL (gone));
 END $$;
 
+-- Promises one row in the audit record.
+-- Locks nothing.
+-- Twice: two rows.
 CREATE OR REPLACE FUNCTION audit_put(act text, task bytea, by text, detail text) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
     INSERT INTO audit (at, act, task, by, detail)
     VALUES (now_(), audit_put.act, audit_put.task, audit_put.by, audit_put.detail)
 $$;
 
--- The effect class of a phase of this tool.json.
-CREATE OR REPLACE FUNCTION phase_effect(doc text, phase integer) RETURNS text
-LANGUAGE sql IMMUTABLE SET search_path = holdfast, pg_temp AS $$
-    SELECT coalesce(p ->> 'effect',
-                    CASE WHEN p ->> 'kind' IN ('sql', 'wait') THEN 'local' ELSE 'unsafe' END)
-    FROM (SELECT doc::json -> 'phases' -> phase AS p) x
-$$;
-
--- What an operator does to an open task whose row the caller has locked: it is due now. Only a task
--- that nobody runs, and at the place where it stands.
+-- Promises what an operator's retry does to an open task: it is due now. Only a task that nobody runs, and
+-- at the place where it stands.
+-- Locks nothing more: the caller holds the work row.
+-- Twice: the state that it has by then.
 CREATE OR REPLACE FUNCTION retry_open(w work, from_phase integer, by text, why text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
@@ -90,16 +94,17 @@ BEGIN
     RETURN 'due';
 END $$;
 
--- Retry by an operator (design, words). An open task goes on at once: 'due'. Of a failed one a
+-- Promises a retry by an operator (design, words). An open task goes on at once: 'due'. Of a failed one a
 -- successor is accepted: 'retried'. It begins at from_phase, null: where the task failed, and has the
--- recovery points before that; the effect points to it. Its keys are the same, but for new_key: then
--- those of that phase are of the next generation.
--- Else why not: the state of an open task, 'tenant' (its tenant is paused), 'place' (an open task goes
--- on where it stands); 'completed', 'cancelled', 'missing', 'successor' (there is one: it comes back),
--- 'undone' (phases of it were taken back), 'ahead' (of the place where it failed), 'done' (to be repeated
--- was an effect), 'maybe' (that phase may have taken effect, so that it begins there alone),
--- 'not_refused' (a new key without a definitive refusal).
--- Locks: work; or week, effect. Twice: 'successor'.
+-- recovery points before that; the effect points to it. Its keys are the same, but for new_key: then those
+-- of that phase are of the next generation.
+-- Else why not: the state of an open task, 'tenant' (its tenant is paused), 'place' (an open task goes on
+-- where it stands); 'completed', 'cancelled', 'missing', 'successor' (there is one: it comes back), 'undone'
+-- (phases of it were taken back), 'ahead' (of the place where it failed), 'done' (to be repeated was an
+-- effect), 'maybe' (that phase may have taken effect, so that it begins there alone), 'not_refused' (a new
+-- key without a definitive refusal).
+-- Locks the work row; where there is none the week, FOR KEY SHARE, then the effect.
+-- Twice: 'successor', or the state that an open task has by then.
 CREATE OR REPLACE FUNCTION retry(week integer, task bytea, from_phase integer, new_key boolean,
     by text, why text, random bytea, OUT answer text, OUT successor bytea)
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
@@ -156,7 +161,7 @@ BEGIN
                                                  AND s.kind = 'recovery_point';
     begins := coalesce(from_phase, failed_at);
     failure := o.error::json;
-    effect_of := phase_effect(t.doc, failed_at);
+    effect_of := class_of(t.doc, failed_at);
     -- What a worker or the store could not rule out (V7).
     maybe := failed_at < t.phases AND effect_of NOT IN ('pure', 'local')
              AND coalesce(failure #>> '{data,phase_executed}',
@@ -164,7 +169,7 @@ BEGIN
     answer := CASE
         WHEN begins > failed_at THEN 'ahead'
         WHEN EXISTS (SELECT FROM generate_series(begins, failed_at - 1) p
-                     WHERE phase_effect(t.doc, p) <> 'pure') THEN 'done'
+                     WHERE class_of(t.doc, p) <> 'pure') THEN 'done'
         WHEN maybe AND begins < failed_at THEN 'maybe'
         WHEN new_key AND (begins <> failed_at OR failed_at >= t.phases OR maybe
                           OR effect_of IN ('pure', 'local')
@@ -185,22 +190,23 @@ BEGIN
     -- Its own checkpoints and answers stay, but where somebody asks for a pure phase from its
     -- beginning, and where the answer is all that it is.
     successor := retry_accept(t.week, t.task, new_week, t.deadline_ms, begins,
-        (from_phase IS NULL OR phase_effect(t.doc, begins) IS DISTINCT FROM 'pure')
+        (from_phase IS NULL OR class_of(t.doc, begins) IS DISTINCT FROM 'pure')
         AND t.doc::json -> 'phases' -> begins ->> 'kind' IS DISTINCT FROM 'wait',
         CASE WHEN 0 < ANY (keys) THEN keys END, first, o.at, random);
     UPDATE effect e SET task = successor WHERE e.digest = t.digest;
     PERFORM audit_put('retry', retry.task, by,
-        format('%s; successor tsk_%s, from phase %s%s', why,
-               translate(encode(successor, 'base64'), '+/', '-_'),
-               coalesce(t.doc::json -> 'phases' -> begins ->> 'name', 'none'),
+        format('%s; successor %s, from phase %s%s', why,
+               task_id(successor), coalesce(phase_name(t.doc, begins), 'none'),
                CASE WHEN new_key THEN format(', key generation %s', keys[begins + 1]) ELSE '' END));
     PERFORM note(retry.week, retry.task, 'retried', least(begins, t.phases - 1), o.attempt,
                  'by ' || by || ': ' || why);
     answer := 'retried';
 END $$;
 
--- The rows of a successor. `first`, `sent`: when the phase that it begins with was first tried and may
--- last have been sent; null where that has provably no effect. The caller holds week and effect.
+-- Promises the rows of a successor. `first`, `sent`: when the phase that it begins with was first tried and
+-- may last have been sent; null where that has provably no effect.
+-- Locks nothing more: the caller holds week and effect.
+-- Twice: one more, so retry calls it once.
 CREATE OR REPLACE FUNCTION retry_accept(week integer, task bytea, new_week integer,
     deadline_ms bigint, begins integer, checkpoints boolean, keys integer[], first timestamptz,
     sent timestamptz, random bytea, OUT successor bytea)
@@ -212,8 +218,7 @@ DECLARE
     c cluster;
 BEGIN
     SELECT x.* INTO c FROM cluster x;
-    successor := '\x01'::bytea || set_byte('\x00'::bytea, 0, (SELECT number FROM cluster))
-                 || substring(int8send(to_ms(at)) FROM 3) || random;
+    successor := task_head(to_ms(at)) || random;
     INSERT INTO holdfast.task (week, task, owner, tool, effect_id, digest, fingerprint, arguments,
         inputs, asks, accepted, deadline, trace, key_version, incarnation, result_ttl_ms, retry_of,
         generations, tried)
@@ -265,9 +270,11 @@ BEGIN
     WHERE x.week = retry_accept.week AND x.task = retry_accept.task;
 END $$;
 
--- One task is paused: at once where nobody runs it; its worker is asked as for a park: what is in
--- flight is answered and committed, then it stops. 'paused', 'asked', or why not: 'missing' (none open),
--- 'unknown', 'ending' (a cancel is under way). Its deadline goes on. Locks: the work row. Twice: the same.
+-- Promises that one task is paused: at once where nobody runs it; its worker is asked as for a park: what is
+-- in flight is answered and committed, then it stops. 'paused', 'asked', or why not: 'missing' (none open),
+-- 'unknown', 'ending' (a cancel is under way). Its deadline goes on.
+-- Locks the work row.
+-- Twice: the same answer, and nothing changes.
 CREATE OR REPLACE FUNCTION pause_task(task bytea, by text, why text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
@@ -293,8 +300,10 @@ BEGIN
     RETURN CASE w.state WHEN 'running' THEN 'asked' ELSE 'paused' END;
 END $$;
 
--- Takes that back; the task is due now. 'resumed', or why not: 'missing', 'not_paused', 'tenant' (all
--- work of its tenant is paused). Locks: the work row. Twice: 'not_paused'.
+-- Promises to take that back; the task is due now. 'resumed', or why not: 'missing', 'not_paused', 'tenant'
+-- (all work of its tenant is paused).
+-- Locks the work row.
+-- Twice: 'not_paused'.
 CREATE OR REPLACE FUNCTION resume_task(task bytea, by text, why text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
@@ -319,8 +328,10 @@ BEGIN
     RETURN 'resumed';
 END $$;
 
--- A cancel by an operator, for whichever owner. 'cancelled' (ended, or a worker undoes what is done),
--- 'asked' (running or unknown), 'missing' (none open).
+-- Promises a cancel by an operator, for whichever owner. 'cancelled' (ended, or a worker undoes what is
+-- done), 'asked' (running or unknown), 'missing' (none open).
+-- Locks the work row.
+-- Twice: the same wish, once more in the audit record; 'missing' where it has ended.
 CREATE OR REPLACE FUNCTION cancel_task(task bytea, by text, why text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
@@ -338,7 +349,10 @@ BEGIN
             FROM cancel(w.week, ARRAY[w.owner], ARRAY[w.task]) c);
 END $$;
 
--- A whole tool or tenant. 'paused', 'already'; 'missing' (no such tool; a tenant may yet come).
+-- Promises that nothing of a whole tool or tenant is claimed. 'paused', 'already'; 'missing' (no such tool;
+-- a tenant may yet come).
+-- Locks its row in pause, by the insert.
+-- Twice: 'already'.
 CREATE OR REPLACE FUNCTION pause_all(kind text, name text, by text, why text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
@@ -357,7 +371,10 @@ BEGIN
     RETURN 'paused';
 END $$;
 
--- 'resumed', 'not_paused'. Of a tenant, resume_tenant is to follow, in commits of its own.
+-- Promises to take that back. 'resumed', 'not_paused'. Of a tenant, resume_tenant is to follow, in commits of
+-- its own.
+-- Locks its row in pause.
+-- Twice: 'not_paused'.
 CREATE OR REPLACE FUNCTION resume_all(kind text, name text, by text, why text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 #variable_conflict use_column
@@ -371,25 +388,27 @@ BEGIN
     RETURN 'resumed';
 END $$;
 
--- Takes the ready tasks of paused tenants out of the claims' way, in some pages of `work`. Returns the
--- page to go on from, 0 at the end. Claims do the rest as they meet them.
+-- Promises that the ready tasks of paused tenants are out of the claims' way, in some pages of `work`.
+-- Returns the page to go on from, 0 at the end. Claims do the rest as they meet them.
+-- Locks work rows, in the order of their pages, skipping what others hold; then as pause_tenants.
+-- Twice: as once.
 CREATE OR REPLACE FUNCTION pause_pages(page bigint, pages integer) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
-DECLARE
-    total bigint := pg_relation_size('holdfast.work')
-                    / current_setting('block_size')::bigint;
 BEGIN
     PERFORM pause_tenants(ARRAY(
         SELECT w.ctid FROM work w
         WHERE w.ctid >= format('(%s,0)', page)::tid AND w.ctid < format('(%s,0)', page + pages)::tid
           AND w.state = 'ready'
         FOR UPDATE SKIP LOCKED));
-    RETURN CASE WHEN page + pages >= total THEN 0 ELSE page + pages END;
+    RETURN page_after('holdfast.work', page, pages);
 END $$;
 
--- The tasks that a tenant's pause has set aside are due again. Returns how many; 0 at the end.
+-- Promises that the tasks which a tenant's pause has set aside are due again. Returns how many; 0 at the
+-- end.
+-- Locks work rows, skipping what others hold.
+-- Twice: the next batch.
 CREATE OR REPLACE FUNCTION resume_tenant(tenant text, most integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
@@ -412,8 +431,10 @@ BEGIN
     RETURN n;
 END $$;
 
--- What a filter means: tasks in that state, of a tool and a tenant (null: any), accepted before now
+-- Promises what a filter means: tasks in that state, of a tool and a tenant (null: any), accepted before now
 -- less older_ms, behind `after` in the order of task IDs. Failed ones that have a successor are over.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION pick(state text, tool text, tenant text, older_ms bigint, after bytea,
                                 most integer) RETURNS SETOF bytea
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
@@ -437,16 +458,17 @@ BEGIN
         SELECT w.task FROM work w JOIN holdfast.tool v ON v.tool = w.queue
         JOIN principal p ON p.owner = w.owner
         WHERE w.task > pick.after AND w.state = pick.state
-          AND ('x' || lpad(encode(substring(w.task FROM 3 FOR 6), 'hex'), 16, '0'))::bit(64)::bigint
-              <= to_ms(before)
+          AND ms_of_task(w.task) <= to_ms(before)
           AND (pick.tool IS NULL OR v.name = pick.tool)
           AND (pick.tenant IS NULL OR p.tenant = pick.tenant)
         ORDER BY w.task LIMIT most;
     END IF;
 END $$;
 
--- One act on some tasks, in one commit: answers by their number. Locks: one task after the other, in
--- their order.
+-- Promises one act on some tasks, in one commit: answers by their number.
+-- Locks for a retry their weeks, then their effects, in digest order, before any work row (rule 6); then
+-- what the act locks, one task after the other, in task order.
+-- Twice: what each of the acts says.
 CREATE OR REPLACE FUNCTION operate(act text, tasks bytea[], by text, why text)
 RETURNS TABLE (answer text, number bigint)
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
@@ -455,6 +477,17 @@ DECLARE
     one bytea;
     answers text[] := '{}';
 BEGIN
+    -- The order of locks holds over the batch, not for one task alone: the sweep goes by digest, too.
+    IF act = 'retry' THEN
+        PERFORM 1 FROM week k WHERE k.week IN (SELECT week_of_task(u) FROM unnest(tasks) u)
+        ORDER BY k.week FOR KEY SHARE;
+        PERFORM 1 FROM effect e
+        WHERE e.digest = ANY (ARRAY(SELECT x.digest FROM unnest(tasks) u (task)
+                                    CROSS JOIN LATERAL (SELECT t.digest FROM holdfast.task t
+                                        WHERE t.week = week_of_task(u.task) AND t.task = u.task
+                                        OFFSET 0) x))
+        ORDER BY e.digest FOR UPDATE;
+    END IF;
     FOR one IN SELECT u FROM unnest(tasks) u ORDER BY u LOOP
         answers := answers || CASE act
             WHEN 'pause' THEN pause_task(one, by, why)

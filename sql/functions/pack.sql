@@ -1,8 +1,10 @@
 -- What the API offers beside tasks: the catalog with the packs in it, and artifacts of a task as
 -- resources of its owner.
 
--- The current tools and the packs (rows without the number of a tool), where they are others than at
--- `since`; then one closing row with nulls.
+-- Promises the current tools and the packs (rows without the number of a tool), where they are others than
+-- at `since`; then one closing row with nulls.
+-- Locks nothing.
+-- Twice: the closing row alone, while nothing is applied.
 CREATE OR REPLACE FUNCTION shelf(since bigint)
 RETURNS TABLE (number bigint, tool integer, name text, version text, doc text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
@@ -20,9 +22,11 @@ BEGIN
     RETURN QUERY SELECT latest, NULL::integer, NULL::text, NULL::text, NULL::text;
 END $$;
 
--- An artifact of the last phase that made one of that name and has its recovery point, so that its
--- bytes are final. No row: no such artifact, or the task is foreign, unknown or expired (V8). Content
--- over `most` bytes stays where it is: null.
+-- Promises an artifact of the last phase that made one of that name and has its recovery point, so that its
+-- bytes are final. No row: no such artifact, or the task is foreign, unknown or expired (V8). Content over
+-- `most` bytes stays where it is: null.
+-- Locks nothing.
+-- Twice: the same bytes, until a later phase makes one of that name.
 CREATE OR REPLACE FUNCTION artifact_of(week integer, owner bigint, task bytea, name text, most bigint)
 RETURNS TABLE (media_type text, size bigint, content bytea)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp

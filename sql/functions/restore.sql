@@ -2,8 +2,10 @@
 -- `holdfast restored` makes the store careful of all of them; until then nothing is accepted or
 -- claimed, where any process saw that something is missing.
 
--- What a process compares with what it remembers, see runtime/lineage.h. `tail`: where the log ended
--- that this server came up with; null where it was shut down in order. No lock.
+-- Promises what a process compares with what it remembers, see runtime/lineage.h. `tail`: where the log
+-- ended that this server came up with; null where it was shut down in order.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION store_now(OUT system text, OUT home text, OUT held text,
     OUT restored bigint, OUT started text, OUT tail pg_lsn, OUT wal pg_lsn)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
@@ -13,8 +15,9 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     FROM cluster c CROSS JOIN pg_control_system() s
 $$;
 
--- A process saw that this store lost what it was told to be kept: it stands still from now on. Twice:
--- the first reason stays. Locks: the one row of cluster.
+-- Promises that this store stands still from now on: a process saw that it lost what it was told to be kept.
+-- Locks the one row of cluster.
+-- Twice: the first reason stays.
 CREATE OR REPLACE FUNCTION restore_ask(why text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
 BEGIN
@@ -24,8 +27,10 @@ BEGIN
     END IF;
 END $$;
 
--- Raises while the store stands still: a connection that gets this is given up, and each new one is
--- told why before anything else.
+-- Promises an error while the store stands still: a connection that gets this is given up, and each new one
+-- is told why before anything else.
+-- Locks nothing.
+-- Twice: the same.
 CREATE OR REPLACE FUNCTION stand_still(held text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 BEGIN
@@ -34,14 +39,14 @@ BEGIN
     END IF;
 END $$;
 
--- Whether that phase may have run in a lost tail. `below`: an operator found that phase undone; so are
--- those that only follow it.
+-- Promises whether that phase may have run in a lost tail. `below`: an operator found that phase undone; so
+-- are those that only follow it.
 CREATE OR REPLACE FUNCTION in_tail(phase integer, below integer) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(phase < below OR (phase >= 64 AND below < 64), true)
 $$;
 
--- The effect class of a phase or undo step (127 - p) of this tool.json; behind the last: 'local'.
+-- Promises the effect class of a phase or undo step (127 - p) of this tool.json; behind the last: 'local'.
 CREATE OR REPLACE FUNCTION class_of(doc text, phase integer) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = holdfast, pg_temp AS $$
     SELECT CASE WHEN p IS NULL THEN 'local'
@@ -51,9 +56,9 @@ LANGUAGE sql IMMUTABLE SET search_path = holdfast, pg_temp AS $$
                       WHEN phase < 128 THEN doc::json -> 'phases' -> (127 - phase) -> 'undo' END AS p) x
 $$;
 
--- What a claim has to know of the lost tail beside its phase: 'FROM TO', in ms, of a task that was open
--- then; and ' new' behind it for one that was accepted since, which may repeat a lost one for as long as
--- results are kept. Null: nothing.
+-- Promises what a claim has to know of the lost tail beside its phase: 'FROM TO', in ms, of a task that was
+-- open then; and ' new' behind it for one that was accepted since, which may repeat a lost one for as long
+-- as results are kept. Null: nothing.
 CREATE OR REPLACE FUNCTION tail_of(tail_from timestamptz, tail_to timestamptz, tail_below integer,
     phase integer, accepted timestamptz, result_ttl_ms bigint, lost_from timestamptz,
     lost_to timestamptz) RETURNS text
@@ -65,8 +70,10 @@ LANGUAGE sql IMMUTABLE AS $$
                     THEN format('%s %s new', to_ms(lost_from), to_ms(lost_to)) END
 $$;
 
--- In a copy: of these work rows, which the caller has locked, those whose next phase is foreign are put
--- off; the others come back.
+-- Promises, in a copy, that those of these work rows whose next phase is foreign are put off; the others
+-- come back.
+-- Locks nothing more: the caller holds the work rows.
+-- Twice: those that came back come back.
 CREATE OR REPLACE FUNCTION put_off_foreign(tids tid[]) RETURNS tid[]
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
@@ -82,8 +89,10 @@ BEGIN
     RETURN ARRAY(SELECT t FROM unnest(tids) t WHERE t <> ALL (gone));
 END $$;
 
--- What `restored` would do: open tasks by the class of the phase they stand at, and of those the ones
--- that are claimed.
+-- Promises what `restored` would do: open tasks by the class of the phase they stand at, and of those the
+-- ones that are claimed.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION restore_counts()
 RETURNS TABLE (class text, tasks bigint, claimed bigint)
 LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
@@ -91,9 +100,11 @@ LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
     FROM work w JOIN tool v ON v.tool = w.queue GROUP BY 1 ORDER BY 1
 $$;
 
--- The beginning: nothing is accepted or claimed from now on, and every incarnation of before is over,
--- so that no beat of it is acknowledged. 'begun'; 'again' (an earlier run did not come to its end); 'done'
--- (that has been done for this very time, and nothing was missed since). Locks: the one row of cluster.
+-- Promises the beginning: nothing is accepted or claimed from now on, and every incarnation of before is
+-- over, so that no beat of it is acknowledged. 'begun'; 'again' (an earlier run did not come to its end);
+-- 'done' (that has been done for this very time, and nothing was missed since).
+-- Locks the one row of cluster; then all of claim_call, then all of worker.
+-- Twice: 'again'; behind restore_end 'done'.
 CREATE OR REPLACE FUNCTION restore_begin(since timestamptz, copy boolean, by text, why text)
 RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
@@ -119,10 +130,12 @@ BEGIN
     RETURN CASE WHEN again THEN 'again' ELSE 'begun' END;
 END $$;
 
--- One batch, behind `after` in the order of task IDs; the last of it, null at the end. Claims are void.
--- Nothing is known any more of where the phase at hand stands: what nobody can ask about is unknown; what
--- can be read back is (`sent`); a key's window began with the tail. In a copy, whose keys are others, no
--- earlier request can be recognized: its windows are over. Twice: the same. Locks: work rows in order.
+-- Promises one batch, behind `after` in the order of task IDs; the last of it, null at the end. Claims are
+-- void. Nothing is known any more of where the phase at hand stands: what nobody can ask about is unknown;
+-- what can be read back is (`sent`); a key's window began with the tail. In a copy, whose keys are others, no
+-- earlier request can be recognized: its windows are over.
+-- Locks work rows, in task order.
+-- Twice: as once.
 CREATE OR REPLACE FUNCTION restore_tasks(after bytea, most integer) RETURNS bytea
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
@@ -172,19 +185,19 @@ BEGIN
     RETURN last;
 END $$;
 
--- For people: it stands in the place of what a worker would have said.
+-- Promises what stands, for people, in the place of what a worker would have said.
+-- Locks nothing.
+-- Twice: the same.
 CREATE OR REPLACE FUNCTION unknown_text(queue integer, phase integer) RETURNS text
 LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
     SELECT format('it cannot be told whether %s happened: the store was restored, and what it did '
-                  'afterwards is lost', coalesce(
-                  CASE WHEN unknown_text.phase < 64 THEN v.doc::json -> 'phases' -> unknown_text.phase ->> 'name'
-                       WHEN unknown_text.phase < 128
-                           THEN 'undo:' || (v.doc::json -> 'phases' -> (127 - unknown_text.phase) ->> 'name') END,
-                  'it'))
+                  'afterwards is lost', coalesce(phase_name(v.doc, unknown_text.phase), 'it'))
     FROM tool v WHERE v.tool = unknown_text.queue
 $$;
 
--- The end: the store is at home in this Postgres, and goes on. Locks: the one row of cluster.
+-- Promises the end: the store is at home in this Postgres, and goes on.
+-- Locks the one row of cluster.
+-- Twice: nothing more.
 CREATE OR REPLACE FUNCTION restore_end() RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 DECLARE
@@ -196,8 +209,10 @@ BEGIN
     WHERE starts_with(held, 'restored runs');
 END $$;
 
--- Nothing was lost (an upgrade with another identifier, a dump of a store at rest): it goes on as it is.
--- 'intact', or why not: 'running' (a restore is under way). Locks: the one row of cluster.
+-- Promises that nothing was lost (an upgrade with another identifier, a dump of a store at rest): it goes on
+-- as it is. 'intact', or why not: 'running' (a restore is under way).
+-- Locks the one row of cluster.
+-- Twice: once more in the audit record.
 CREATE OR REPLACE FUNCTION restore_intact(by text, why text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 DECLARE
@@ -213,7 +228,9 @@ BEGIN
     RETURN 'intact';
 END $$;
 
--- A copy may act on the world: 'confirmed', 'no_copy'. Locks: the one row of cluster.
+-- Promises that a copy may act on the world: 'confirmed', 'no_copy'.
+-- Locks the one row of cluster; then work rows, skipping what others hold, which come due by themselves.
+-- Twice: 'no_copy'.
 CREATE OR REPLACE FUNCTION restore_confirm(by text, why text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp AS $$
 BEGIN

@@ -1,8 +1,10 @@
 -- What may have happened: intents before sending, and the settling of what nobody could tell (V7,
 -- R2.5).
 
--- "About to send" for an unsafe phase, durable when this has committed. 'held', or 'lost': fenced
--- out. Locks: the work row. Twice: the same.
+-- Promises "about to send" for an unsafe phase, durable when this has committed. 'held', or 'lost': fenced
+-- out.
+-- Locks the work row.
+-- Twice: the same.
 CREATE OR REPLACE FUNCTION intent_put(week integer, task bytea, token uuid, phase integer, name text)
 RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
@@ -21,8 +23,9 @@ BEGIN
     RETURN 'held';
 END $$;
 
--- Intents of these claims, by ordinal, whose request provably never left. The caller holds the work
--- rows.
+-- Promises that the intents of these claims go, by ordinal, whose request provably never left.
+-- Locks nothing more: the caller holds the work rows.
+-- Twice: as once.
 CREATE OR REPLACE FUNCTION intents_drop(tasks bytea[], tokens uuid[], ords integer[],
                                         phases integer[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
@@ -38,8 +41,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- A task is stopped for good (rule 9) by whoever holds its work row: with nothing to undo its outcome
--- is written, else a worker takes it and runs the undo steps. True: a worker has to.
+-- Promises that a task is stopped for good (rule 9): with nothing to undo its outcome is written, else a
+-- worker takes it and runs the undo steps. True: a worker has to.
+-- Locks nothing more: the caller holds the work row.
+-- Twice: as once where a worker has to; not called where the task has ended.
 CREATE OR REPLACE FUNCTION stop_task(week integer, task bytea, why text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
@@ -63,11 +68,12 @@ BEGIN
     RETURN true;
 END $$;
 
--- A person says what became of an unknown task, and is named in the audit record. 'done': its phase
--- happened, `state` (msgpack) is what it gave; 'absent': it did not, it is sent anew; 'fail': the
--- task ends failed. Returns what was done, or why not: 'settled', 'missing', 'not_unknown',
--- 'too_early' (absent, asked before the effect must be visible, without force).
--- Locks: the work row. Twice: 'not_unknown'.
+-- Promises what a person says that became of an unknown task, who is named in the audit record. 'done': its
+-- phase happened, `state` (msgpack) is what it gave; 'absent': it did not, it is sent anew; 'fail': the task
+-- ends failed. Returns what was done, or why not: 'settled', 'missing', 'not_unknown', 'too_early' (absent,
+-- asked before the effect must be visible, without force).
+-- Locks the work row.
+-- Twice: 'not_unknown', or 'missing' where that ended it.
 CREATE OR REPLACE FUNCTION settle(week integer, task bytea, verdict text, by text, why text,
                                   state bytea, name text, visible_within_ms bigint, force boolean)
 RETURNS text
@@ -87,9 +93,8 @@ BEGIN
        AND now_() < coalesce(w.sent, w.updated) + ms(visible_within_ms) THEN
         RETURN 'too_early';
     END IF;
-    INSERT INTO audit (at, act, task, by, detail)
-    VALUES (now_(), 'settle ' || verdict, settle.task, settle.by,
-            settle.why || CASE WHEN force THEN ' (forced)' ELSE '' END);
+    PERFORM audit_put('settle ' || verdict, settle.task, settle.by,
+                      settle.why || CASE WHEN force THEN ' (forced)' ELSE '' END);
     PERFORM note(settle.week, settle.task, 'settled', w.phase, w.attempt,
                  verdict || ' by ' || settle.by || ': ' || settle.why);
     IF verdict = 'fail' THEN
@@ -99,9 +104,10 @@ BEGIN
             'settled as failed by ' || settle.by || ': ' || settle.why, w.attempt);
         RETURN 'settled';
     ELSIF verdict = 'done' THEN
-        INSERT INTO step (week, task, place, kind, name, state, answer, attempt, hash, at)
+        INSERT INTO step (week, task, place, kind, name, state, answer, attempt, generation, hash, at)
         VALUES (settle.week, settle.task, w.phase * 65536 + 65535, 'recovery_point', settle.name,
-                settle.state, 'settled by ' || settle.by, w.attempt, sha256(settle.state), now_());
+                settle.state, 'settled by ' || settle.by, w.attempt,
+                coalesce(w.generations[w.phase + 1], 0), sha256(settle.state), now_());
     END IF;
     DELETE FROM intent i
     WHERE i.week = settle.week AND i.task = settle.task AND i.phase = w.phase;

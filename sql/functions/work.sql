@@ -2,8 +2,10 @@
 -- (task, token); under another token it changes nothing (V4). The fence is a lock on the work
 -- row by token, in task order (rules 2 and 6): fence() in base.sql.
 
--- One beat: the counter goes up, progress is taken along. Not alive: the store has declared this
+-- Promises one beat: the counter goes up, progress is taken along. Not alive: the store has declared this
 -- incarnation dead. The rows are the claims that are asked to stop; one row at least.
+-- Locks the incarnation's row in worker; then work rows, in task order, skipping what others hold.
+-- Twice: one more beat.
 CREATE OR REPLACE FUNCTION beat_async(incarnation uuid, fresh boolean, role text, capacity integer,
     running integer, tasks bytea[], tokens uuid[], progresses real[], messages text[])
 RETURNS TABLE (alive boolean, task bytea, token uuid, wish integer)
@@ -45,7 +47,9 @@ BEGIN
                                  AND (w.cancel OR w.park) AND lives;
 END $$;
 
--- An incarnation goes, once it holds nothing.
+-- Promises that an incarnation is gone, once it holds nothing.
+-- Locks claim_call, then worker, as a claim does; then gates, as limit_leave.
+-- Twice: as once.
 CREATE OR REPLACE FUNCTION leave(incarnation uuid) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     DELETE FROM claim_call c WHERE c.incarnation = leave.incarnation;
@@ -53,19 +57,22 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     SELECT limit_leave(leave.incarnation)
 $$;
 
--- Up to `most` due tasks of these queues. First each queue gives an equal share, in their order, then
--- each what is left of `most`: none takes all, and a caller that puts what gave last behind the others
--- starves none. Limits of tools are kept to, see limits.sql. `call` is new for each claim: a random half
--- and a number that rises. The tokens begin with its first half, so that the same call again, its
--- COMMIT's answer lost, gets what it holds already. No claim is left behind that nobody knows of (rule
+-- Promises up to `most` due tasks of these queues. First each queue gives an equal share, in their order,
+-- then each what is left of `most`: none takes all, and a caller that puts what gave last behind the others
+-- starves none. Limits of tools are kept to, see limits.sql. What is paused is not claimed.
+-- `call` is new for each claim: a random half and a number that rises. The tokens begin with its first half,
+-- so that the same call again gets what it holds already. No claim is left behind that nobody knows of (rule
 -- 11, V9): a call whose number was seen takes nothing new, as when a flight that was given up for lost
--- arrives behind the one that was sent in its place. (A negative number is of the release before.) A waiting
--- commit: that a phase may have been sent is durable before anything is sent (rule 4). Lock first,
--- read steps after (rule 1). Among the steps, with kinds of their own, are the
--- intents of the phase at hand ('intent'), what the caller answered before its call was accepted
--- ('inputs'), what it can be asked ('asks'), what it was asked ('inbox'), and the generations of keys
--- that are not 0 ('generation'), what a restore may have lost of it ('tail', see tail_of), and that this
--- is a copy ('copy'). What is paused is not claimed.
+-- arrives behind the one that was sent in its place. (A negative number is of the release before.)
+-- A waiting commit: that a phase may have been sent is durable before anything is sent (rule 4).
+-- Among the steps, with kinds of their own, are the intents of the phase at hand ('intent'), what the caller
+-- answered before its call was accepted ('inputs'), what it can be asked ('asks'), what it was asked
+-- ('inbox'), the generations of keys that are not 0 ('generation'), what a restore may have lost of it
+-- ('tail', see tail_of), and that this is a copy ('copy').
+-- Locks work rows that come due, skipping what others hold, and the inbox of those that waited; then
+-- claim_call and worker of this incarnation; then gates, by name; then work rows, skipping; then as
+-- pause_tenants. Steps are read after (rule 1).
+-- Twice: the same call gets the same claims, as after a lost answer to its COMMIT.
 CREATE OR REPLACE FUNCTION claim(incarnation uuid, queues integer[], most integer, call uuid)
 RETURNS TABLE (task bytea, token uuid, tool integer, phase integer, attempt integer,
     crashes integer, cancel boolean, now_ms bigint, deadline_ms bigint, first_try_ms bigint,
@@ -232,8 +239,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- The undo step that follows `after` (63: the first), as a phase: undoing phase p is phase 127 - p. 128
--- where nothing is left to undo.
+-- Promises the undo step that follows `after` (63: the first), as a phase: undoing phase p is phase 127 - p.
+-- 128 where nothing is left to undo.
+-- Locks nothing: the caller holds the work row.
+-- Twice: the same, while that is held.
 CREATE OR REPLACE FUNCTION next_undo(week integer, task bytea, queue integer, after integer)
 RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
@@ -248,10 +257,12 @@ BEGIN
                             AND s.place = u.phase * 65536 + 65535));
 END $$;
 
--- Recovery points and checkpoints of one week, each task once in a batch. A recovery point moves
--- the task on and says in the same commit that the next phase may have been sent (rule 4).
--- Twice: a step of ours that stands is 'held'. 'adopted': another claim defined the place first,
--- its state comes back. 'lost': fenced out, nothing was written.
+-- Promises recovery points and checkpoints of one week, each task once in a batch. A recovery point moves
+-- the task on and says in the same commit that the next phase may have been sent (rule 4). 'held': it is
+-- ours. 'adopted': another claim defined the place first, its state comes back. 'lost': fenced out, nothing
+-- was written.
+-- Locks work rows, in task order.
+-- Twice: 'held'.
 CREATE OR REPLACE FUNCTION step(week integer, tasks bytea[], tokens uuid[], kinds text[],
     places integer[], phases integer[], names text[], states bytea[], derived_keys text[],
     answers text[], attempts integer[], took_ms bigint[])
@@ -292,7 +303,9 @@ BEGIN
                        OFFSET 0) w ON true;
 END $$;
 
--- The insert that step, finish and sql_fence share. Who committed a place first keeps it (V3).
+-- Promises the insert that step and finish share. Who committed a place first keeps it (V3).
+-- Locks steps by their insert, in the order of task and place; the caller holds the work rows.
+-- Twice: as once.
 CREATE OR REPLACE FUNCTION write_steps(week integer, ords integer[], tasks bytea[], tokens uuid[],
     kinds text[], places integer[], names text[], states bytea[], derived_keys text[],
     answers text[], attempts integer[], took_ms bigint[]) RETURNS void
@@ -314,8 +327,10 @@ BEGIN
     ON CONFLICT DO NOTHING;
 END $$;
 
--- Outcomes of one week, with the last recovery point where there is one (last_places not null).
--- Twice: 'held' where the outcome is ours. 'lost': fenced out, or over by another's hand.
+-- Promises outcomes of one week, with the last recovery point where there is one (last_places not null).
+-- 'held': the outcome is ours. 'lost': fenced out, or over by another's hand.
+-- Locks work rows, in task order.
+-- Twice: 'held'.
 CREATE OR REPLACE FUNCTION finish(week integer, tasks bytea[], tokens uuid[], outcomes text[],
     results text[], errors text[], messages text[], attempts integer[], last_places integer[],
     last_names text[], last_states bytea[], last_keys text[], last_answers text[],
@@ -358,11 +373,13 @@ BEGIN
                        OFFSET 0) s ON true;
 END $$;
 
--- A claim is given up. 'retry': the attempt is spent; 'again', 'back': it is not; 'crash': one
+-- Promises that a claim is given up. 'retry': the attempt is spent; 'again', 'back': it is not; 'crash': one
 -- crash more instead; 'unknown': nobody can tell whether it happened (V7); 'unverified': accepted
--- downstream, not yet seen, looked for again when due; 'undo': nothing is left open, the undo steps
--- begin. An intent of what never left goes. A task that is asked to stop becomes due at once; one that
--- is to be parked or paused is so now. Twice: 'lost', which means the same to the caller: forget it.
+-- downstream, not yet seen, looked for again when due; 'undo': nothing is left open, the undo steps begin.
+-- An intent of what never left goes. A task that is asked to stop becomes due at once; one that is to be
+-- parked or paused is so now.
+-- Locks work rows, in task order.
+-- Twice: 'lost', which means the same to the caller: forget it.
 CREATE OR REPLACE FUNCTION release(tasks bytea[], tokens uuid[], hows text[], delays_ms bigint[],
                                    maybe_sents boolean[], reasons text[])
 RETURNS TABLE (ord integer, fence text)
@@ -422,8 +439,10 @@ BEGIN
                  FROM generate_subscripts(tasks, 1) i;
 END $$;
 
--- An artifact of a phase that runs under this claim. A later attempt may write it anew, as nothing
--- refers to it before the recovery point stands.
+-- Promises an artifact of a phase that runs under this claim; 'lost': fenced out. A later attempt may write
+-- it anew, as nothing refers to it before the recovery point stands.
+-- Locks the work row.
+-- Twice: as once.
 CREATE OR REPLACE FUNCTION artifact_put(week integer, task bytea, token uuid, phase integer,
                                         name text, media_type text, content bytea) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
@@ -443,6 +462,9 @@ BEGIN
     RETURN 'held';
 END $$;
 
+-- Promises the artifact of that name of the last phase, up to this one, that made one.
+-- Locks nothing.
+-- Twice: the same, but where its own phase writes it anew.
 CREATE OR REPLACE FUNCTION artifact_get(week integer, task bytea, phase integer, name text)
 RETURNS TABLE (media_type text, content bytea)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
@@ -455,7 +477,9 @@ BEGIN
     ORDER BY a.phase DESC LIMIT 1;
 END $$;
 
--- A version of a tool with its files, one row a file; and the versions a worker should serve.
+-- Promises a version of a tool with its files, one row a file.
+-- Locks nothing.
+-- Twice: the same for ever.
 CREATE OR REPLACE FUNCTION tool_files(tool integer)
 RETURNS TABLE (name text, version text, doc text, path text, executable boolean, content bytea)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
@@ -464,6 +488,9 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     WHERE t.tool = tool_files.tool ORDER BY f.path
 $$;
 
+-- Promises the versions that a worker should serve: the current ones, and those of which tasks wait.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION versions() RETURNS SETOF integer
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     SELECT t.tool FROM holdfast.tool t
@@ -472,8 +499,10 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     ORDER BY t.tool
 $$;
 
--- For sql phases (rule 7). The cheap look before: 'held', 'done' (the recovery point is ours, its
--- COMMIT's answer was lost), 'adopted' (another's), 'lost'. No lock.
+-- Promises the cheap look before a sql phase (rule 7): 'held', 'done' (the recovery point is ours, its
+-- COMMIT's answer was lost), 'adopted' (another's), 'lost'.
+-- Locks nothing.
+-- Twice: as it is by then.
 CREATE OR REPLACE FUNCTION sql_check(week integer, task bytea, token uuid, place integer)
 RETURNS TABLE (fence text, wish integer, state bytea)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
@@ -491,9 +520,11 @@ BEGIN
                     AND s.place = sql_check.place;
 END $$;
 
--- The raising fence, last before COMMIT: a stale claim takes the tool's changes back with it, and so
--- does a recovery point that stands, though it be our own: a flight whose connection was lost may
--- still arrive, when the phase has been run again under the same claim. Lock first, look after.
+-- Promises the raising fence, last before COMMIT: a stale claim takes the tool's changes back with it, and
+-- so does a recovery point that stands, though it be our own: a flight whose connection was lost may still
+-- arrive, when the phase has been run again under the same claim.
+-- Locks the work row, before it looks.
+-- Twice: an error, and the caller's transaction is undone.
 CREATE OR REPLACE FUNCTION sql_fence(week integer, task bytea, token uuid, place integer,
     phase integer, name text, state bytea, attempt integer, took_ms bigint) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$

@@ -269,7 +269,7 @@ class Limits(test_store.Bench):
             check(self.aside(tool) - before <= CLAIM_SETS_ASIDE_MAX, "what a claim does is bounded")
         equal([task for task, _ in got], [bytes(task) for task in bobs], "another tenant's is found")
         check(looks <= 4, "within four claims", looks)
-        told = self.a.rows("SELECT state, message FROM poll(%s, %s, %s)",
+        told = self.a.rows("SELECT state, message FROM poll_task(%s, %s, %s)",
                            test_store.week_of(first[2]), [self.owner], [first[2]])[0]
         check(told[0] == "ready" and "turn" in (told[1] or ""), "its client is told", told)
         self.a.finish(held[0])

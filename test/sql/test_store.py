@@ -106,7 +106,7 @@ class Store:
                         [number])
 
     def poll(self, owner, task):
-        rows = self.rows("SELECT state FROM poll(%s, %s, %s)", week_of(task), [owner], [task])
+        rows = self.rows("SELECT state FROM poll_task(%s, %s, %s)", week_of(task), [owner], [task])
         return rows[0][0] if rows else None
 
     def retry(self, task, phase=None, new_key=False):
@@ -300,6 +300,51 @@ class Bench:
         self.a.conn.execute("INSERT INTO week (week) VALUES (%s) ON CONFLICT DO NOTHING", (week,))
 
     # --- claims and the fence (rules 1, 2) ---
+
+    def tombstoned(self, count):
+        """So many calls in one batch whose tombstones are past their time; their digests."""
+        calls = [(self.owner, self.tool, self.fresh(), "{}") for _ in range(count)]
+        equal({got[0] for got in self.a.accept(*calls)}, {"new"}, "accepted")
+        digests = [digest("/".join(map(str, call[:3])))[:16] for call in calls]
+        equal(self.a.one("WITH gone AS (DELETE FROM work w USING effect e WHERE e.task = w.task AND e.digest"
+                         " = ANY (%s) RETURNING 1), past AS (UPDATE effect e SET tombstone_until = now_()"
+                         " - interval '1 minute' WHERE e.digest = ANY (%s) RETURNING 1)"
+                         " SELECT count(*) FROM past", digests, digests), count, "tombstones")
+        return calls, digests
+
+    def tombstones_go_in_the_order_of_their_digests(self):
+        """Who meets tombstones past their time locks them as the sweep does: no two wait for each other."""
+        for _ in range(4):
+            calls, digests = self.tombstoned(2)
+            pairs = sorted(zip(digests, calls), reverse=True)
+            with self.a.conn.transaction():
+                self.a.rows("SELECT 1 FROM effect WHERE digest = %s FOR UPDATE", pairs[1][0])
+                late = Late(lambda p=pairs: self.b.accept(*(call for _, call in p)))
+                check(late.blocked(), "the call waits for the smaller digest")
+                self.a.rows("SELECT 1 FROM effect WHERE digest = %s FOR UPDATE NOWAIT", pairs[0][0])
+            equal([got[0] for got in late.ended()], ["new", "new"], "and holds no other meanwhile")
+            counts["races"] += 1
+
+    def the_sweep_of_tombstones_waits_for_nobody(self):
+        """By pages it meets them in another order than a call, which goes by their digests."""
+        calls, digests = self.tombstoned(8)
+        parts = {int(name.rsplit("_", 1)[1]): found for name, found in self.a.rows(
+            "SELECT tableoid::regclass::text, array_agg(digest) FROM effect WHERE digest = ANY (%s)"
+            " GROUP BY 1", digests)}
+        with self.a.conn.transaction():
+            held = self.a.one("SELECT digest FROM effect WHERE digest = ANY (%s) LIMIT 1 FOR UPDATE",
+                              digests)
+            with self.b.conn.transaction():
+                self.b.conn.execute("SET LOCAL lock_timeout = '2s'")
+                for part in parts:
+                    equal(self.b.one("SELECT sweep_tombstones(%s, 0, 100000)", part), 0, "swept")
+        equal(self.a.rows("SELECT digest FROM effect WHERE digest = ANY (%s)", digests), [(held,)],
+              "what another holds is for the next time")
+        for part in parts:
+            self.a.one("SELECT sweep_tombstones(%s, 0, 100000)", part)
+        equal(self.a.rows("SELECT digest FROM effect WHERE digest = ANY (%s)", digests), [],
+              "which takes it")
+        equal({got[0] for got in self.a.accept(*calls)}, {"new"}, "and the calls are new ones")
 
     def a_claim_sees_every_step_of_its_task(self):
         """Experiment e10: claiming and reading steps in one statement ran a phase again."""
@@ -687,7 +732,7 @@ class Bench:
             "beat_async": f"SELECT beat_async('{new_incarnation()}', true, 'worker', 1, 0, '{{}}',"
                           " '{}', '{}', '{}')",
             "claim": f"SELECT claim('{new_incarnation()}', '{{1}}', 1, gen_random_uuid())",
-            "accept": "SELECT accept('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
+            "accept_bounded": "SELECT accept_bounded(true" + ", '{}'" * 13 + ")",
             "cancel": "SELECT cancel(1, '{}', '{}')",
             "step": "SELECT step(1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
             "finish": "SELECT finish(1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',"
@@ -838,8 +883,16 @@ class Bench:
         equal(self.a.rows("SELECT place / 65536, generation FROM step WHERE task = %s ORDER BY 1",
                           task), [(0, 0), (1, 2)], "and so does the step")
         self.a.fail(claim[:2], "attempts_exhausted")
-        equal(self.a.one("SELECT generations FROM task WHERE task = %s", self.a.retry(task)[1]),
-              [0, 2, 0], "a retry without a new key keeps it")
+        successor = self.a.retry(task)[1]
+        equal(self.a.one("SELECT generations FROM task WHERE task = %s", successor), [0, 2, 0],
+              "a retry without a new key keeps it")
+        self.a.rows("UPDATE work SET state = 'unknown', phase = 1, generations = '{0,2,0}' WHERE task = %s"
+                    " RETURNING 1", successor)
+        self.a.rows("DELETE FROM step WHERE task = %s AND place / 65536 = 1 RETURNING 1", successor)
+        equal(self.a.one("SELECT settle(%s, %s, 'done', 'ann', 'saw it', '\\x80', 'p1', 0, false)",
+                         week_of(successor), successor), "settled", "settled as done")
+        equal(self.a.rows("SELECT generation FROM step WHERE task = %s AND place / 65536 = 1", successor),
+              [(2,)], "and what a person settles is of the generation that was sent")
         self.a.rows("DELETE FROM work RETURNING 1")
 
     def what_may_have_happened_is_still_open_in_the_successor(self):
@@ -947,6 +1000,22 @@ class Bench:
             check(all(row[0] == "same" and row[1] in (task, successor)
                       for i, row in enumerate(got) if i != 2), "old or new", got)
             equal(self.a.accept(call)[0][1], successor, "and from then on the new one")
+            self.a.rows("DELETE FROM work RETURNING 1")
+
+    def retries_of_many_lock_as_the_sweep_does(self):
+        """Effects by their digests over the whole batch, however the tasks stand in it."""
+        tool, incarnation = self.operated()
+        for _ in range(6):
+            tasks = [self.failed(tool, incarnation, 0) for _ in range(2)]
+            pairs = sorted((digest("/".join(map(str, call[:3])))[:16], task) for task, call in tasks)
+            with self.a.conn.transaction():
+                self.a.rows("SELECT 1 FROM effect WHERE digest = %s FOR NO KEY UPDATE", pairs[0][0])
+                late = Late(lambda p=pairs: self.b.rows("SELECT answer, number FROM operate('retry', %s,"
+                                                        " 'ann', 'why')", [task for _, task in p]))
+                check(late.blocked(), "the retries wait for the smaller digest")
+                self.a.rows("SELECT 1 FROM effect WHERE digest = %s FOR NO KEY UPDATE NOWAIT", pairs[1][0])
+            equal(late.ended(), [("retried", 2)], "and hold no other meanwhile")
+            counts["races"] += 1
             self.a.rows("DELETE FROM work RETURNING 1")
 
     def a_retry_and_the_sweep_meet(self):
@@ -1089,7 +1158,7 @@ class Bench:
         got = self.a.accept((self.owner, tool, self.fresh(), "{}"))[0]
         self.a.accept((self.owner, other, self.fresh(), "{}"))
         equal(got[0], "new", "calls are accepted")
-        equal(self.a.rows("SELECT state, message FROM poll(%s, %s, %s)", week_of(got[1]),
+        equal(self.a.rows("SELECT state, message FROM poll_task(%s, %s, %s)", week_of(got[1]),
                           [self.owner], [got[1]]), [("paused", "all work of this tool")], "and told")
         claims = self.a.rows("SELECT tool FROM claim(%s, %s, 9, gen_random_uuid())", incarnation,
                              [tool, other])
@@ -1254,7 +1323,7 @@ def main():
         bench.migrate()
         for name, test in vars(Bench).items():
             if not callable(test) or name in ("__init__", "migrate", "fresh", "new_task", "claimed", "stop", "move_clock",
-                        "make_week", "intend", "kinds", "operated", "failed"):
+                        "make_week", "intend", "kinds", "operated", "failed", "tombstoned"):
                 continue
             began = time.monotonic()
             test(bench)
