@@ -39,8 +39,6 @@ static const char *command_name = "step";
 static const char socket_variable[] = "HOLDFAST_SOCKET";
 static const char member_text[] = "stdout", member_base64[] = "stdout_base64";
 
-HF_DEFINE_CLEANUP(text, char *, free)
-
 static int usage(const char *text)
 {
 	fprintf(stderr, "holdfast %s: %s; see `holdfast help %s`\n", command_name, text,
