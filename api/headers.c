@@ -9,7 +9,8 @@
 #include "runtime/base.h"
 #include "runtime/json.h"
 
-bool slice_is_nocase(struct slice a, struct slice b)
+/* Name of a header or a scheme, in any letter case. */
+static bool slice_is_nocase(struct slice a, struct slice b)
 {
 	return a.len == b.len && (a.len == 0 || strncasecmp(a.data, b.data, a.len) == 0);
 }

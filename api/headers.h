@@ -6,9 +6,6 @@
 #include "runtime/arena.h"
 #include "runtime/slice.h"
 
-/* Name of a header or a scheme, in any letter case. */
-bool slice_is_nocase(struct slice a, struct slice b);
-
 /* "application/json", with parameters or without. */
 bool header_is_json(struct slice content_type);
 /* Whether the Accept lines of the call, taken together, let JSON through; none let all through. */

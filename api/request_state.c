@@ -12,8 +12,6 @@
 
 static constexpr char PREFIX[] = "hs1.";
 static constexpr char PURPOSE[] = "hf1-request-state";
-static constexpr char ALPHABET[] =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 constexpr size_t SIGNATURE_BYTES = 32, NONCE_BYTES = 16, EXPIRY_BYTES = 8, ROUND_BYTES = 4;
 constexpr size_t HEAD_BYTES = NONCE_BYTES + EXPIRY_BYTES + ROUND_BYTES;
 constexpr size_t BODY_BYTES_MAX = SIGNATURE_BYTES + HEAD_BYTES + REQUEST_STATE_ANSWERS_MAX;
@@ -31,40 +29,6 @@ static uint64_t take(const char *bytes, size_t count)
 	for (size_t i = 0; i < count; i++)
 		number = number << 8 | (unsigned char)bytes[i];
 	return number;
-}
-
-/* --- base64url without padding ---------------------------------------------------------------- */
-
-static void encode(struct slice bytes, struct buf *out)
-{
-	uint32_t bits = 0;
-	unsigned held = 0;
-	for (size_t i = 0; i < bytes.len; i++) {
-		bits = (bits << 8 | (unsigned char)bytes.data[i]) & 0xffff;
-		for (held += 8; held >= 6; held -= 6)
-			buf_add_byte(out, ALPHABET[bits >> (held - 6) & 63]);
-	}
-	if (held > 0)
-		buf_add_byte(out, ALPHABET[bits << (6 - held) & 63]);
-}
-
-/* False also where bits are left over that say something: there would be two spellings. */
-static bool decode(struct slice text, struct buf *out)
-{
-	uint32_t bits = 0;
-	unsigned held = 0;
-	for (size_t i = 0; i < text.len; i++) {
-		const char *at = memchr(ALPHABET, text.data[i], sizeof ALPHABET - 1);
-		if (!at)
-			return false;
-		bits = (bits << 6 | (uint32_t)(at - ALPHABET)) & 0xffff;
-		held += 6;
-		if (held < 8)
-			continue;
-		held -= 8;
-		buf_add_byte(out, (char)(bits >> held & 255));
-	}
-	return held < 6 && (bits & ((1u << held) - 1)) == 0;
 }
 
 /* --- Signature -------------------------------------------------------------------------------- */
@@ -98,7 +62,11 @@ void request_state_seal(const struct request_state_scope *scope, const struct re
 	buf_add(&body, signature, sizeof signature);
 	buf_add_slice(&body, buf_slice(&content));
 	buf_add_format(out, "%s%d.", PREFIX, version);
-	encode(buf_slice(&body), out);
+	char *room = buf_reserve(out, BASE64URL_LEN(body.len) + 1);
+	if (!room) /* as with every append, out->overflow says so */
+		return;
+	base64url_format((const unsigned char *)body.data, body.len, room);
+	buf_grew(out, BASE64URL_LEN(body.len));
 }
 
 /* The key version in front, and what stands behind it. */
@@ -122,16 +90,24 @@ static bool take_version(struct slice text, int *version, struct slice *rest)
 	return true;
 }
 
+static bool body_read(struct slice text, struct buf *body)
+{
+	size_t len = text.len * 3 / 4;
+	unsigned char *room = buf_reserve(body, len);
+	buf_grew(body, len);
+	return base64url_parse(text, room);
+}
+
 /* The content that stands in `body`, if its signature is ours. */
-static bool is_genuine(const struct request_state_scope *scope, int version, const struct buf *body,
+static bool is_genuine(const struct request_state_scope *scope, int version, struct slice body,
 		       struct slice *content)
 {
 	unsigned char signature[SIGNATURE_BYTES];
-	if (body->len < SIGNATURE_BYTES + HEAD_BYTES)
+	if (body.len < SIGNATURE_BYTES + HEAD_BYTES)
 		return false;
-	*content = (struct slice){ body->data + SIGNATURE_BYTES, body->len - SIGNATURE_BYTES };
+	*content = (struct slice){ body.data + SIGNATURE_BYTES, body.len - SIGNATURE_BYTES };
 	return sign(scope, version, *content, signature, nullptr) == HF_OK &&
-	       CRYPTO_memcmp(signature, body->data, sizeof signature) == 0;
+	       CRYPTO_memcmp(signature, body.data, sizeof signature) == 0;
 }
 
 enum hf_code request_state_open(const struct request_state_scope *scope, struct slice text,
@@ -140,9 +116,9 @@ enum hf_code request_state_open(const struct request_state_scope *scope, struct 
 {
 	int version = 0;
 	struct slice rest, content;
-	hf_cleanup(buf) struct buf body = { .max = BODY_BYTES_MAX };
-	if (!take_version(text, &version, &rest) || rest.len > 2 * BODY_BYTES_MAX ||
-	    !decode(rest, &body) || body.overflow || !is_genuine(scope, version, &body, &content))
+	hf_cleanup(buf) struct buf body = {};
+	if (!take_version(text, &version, &rest) || rest.len > BASE64URL_LEN(BODY_BYTES_MAX) ||
+	    !body_read(rest, &body) || !is_genuine(scope, version, buf_slice(&body), &content))
 		return hf_fail(err, HF_INVALID,
 			       "requestState was not given to this caller for this call");
 	const char *at = content.data;

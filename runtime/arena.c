@@ -101,8 +101,3 @@ char *arena_format(struct arena *arena, const char *format, ...)
 	va_end(again);
 	return text;
 }
-
-size_t arena_used(const struct arena *arena)
-{
-	return arena->used;
-}

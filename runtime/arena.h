@@ -17,5 +17,3 @@ struct arena *arena_free(struct arena *arena); /* takes nullptr; returns nullptr
 [[nodiscard]] char *arena_copy(struct arena *arena, struct slice text); /* terminated */
 [[nodiscard]] char *arena_format(struct arena *arena, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-
-size_t arena_used(const struct arena *arena);

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #define countof(array) (sizeof(array) / sizeof((array)[0]))
 #define container_of(pointer, type, member) \
@@ -24,6 +25,8 @@
 		if (*slot)                               \
 			release(*slot);                  \
 	}
+
+HF_DEFINE_CLEANUP(text, char *, free)
 
 /* The one place where a process ends that lacks memory; also where a library cannot go on without.
  */

@@ -47,10 +47,6 @@ static const struct {
 	{ SERVER_TOOL_STEP, TOOL_HEAD("bench_step") TOOL_PHASE("only") TOOL_TAIL },
 };
 
-HF_DEFINE_CLEANUP(tool, struct tool *, tool_free)
-HF_DEFINE_CLEANUP(pack, struct pack *, pack_free)
-HF_DEFINE_CLEANUP(tool_folder, struct tool_folder *, tool_folder_free)
-
 static enum hf_code write_file(const char *dir, const char *name, const char *text,
 			       struct hf_err *err)
 {

@@ -22,8 +22,6 @@ constexpr char TENANT_BATCH[] = "500";    /* tasks of a tenant that a commit mak
 constexpr char PAUSE_PAGES[] = "256";     /* of `work`, looked through by one commit */
 constexpr size_t RETRY_RANDOM_BYTES = 16; /* of a task ID */
 
-HF_DEFINE_CLEANUP(result, PGresult *, PQclear)
-
 struct options {
 	const char *act;
 	const char *dsn;
@@ -123,15 +121,13 @@ static enum hf_code retry(PGconn *conn, const struct options *options, const cha
 static int act_on_task(PGconn *conn, const struct options *options)
 {
 	struct hf_err err = {};
-	char hex[2 * TASK_ID_BYTES + 1];
-	hf_cleanup(buf) struct buf task = {};
-	buf_add_format(&task, "\\x%s", hex_format(options->id.bytes, TASK_ID_BYTES, hex));
+	hf_cleanup(text) char *task = bytea_text(options->id.bytes, TASK_ID_BYTES);
 	hf_cleanup(result) PGresult *result = nullptr;
 	enum hf_code code;
 	if (strcmp(options->act, "retry") == 0) {
-		code = retry(conn, options, task.data, &result, &err);
+		code = retry(conn, options, task, &result, &err);
 	} else {
-		const char *const values[] = { task.data, options->by, options->why };
+		const char *const values[] = { task, options->by, options->why };
 		hf_cleanup(buf) struct buf sql = {};
 		buf_add_format(&sql, "SELECT holdfast.%s_task($1, $2, $3), NULL", options->act);
 		code = pg_run(conn, sql.data, countof(values), values, &result, &err);

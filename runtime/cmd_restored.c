@@ -22,8 +22,6 @@
 
 constexpr char BATCH_TASKS[] = "200"; /* of one commit */
 
-HF_DEFINE_CLEANUP(result, PGresult *, PQclear)
-
 struct options {
 	const char *since, *by, *why;
 	bool copy, yes, confirm, intact;

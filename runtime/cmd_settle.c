@@ -41,17 +41,11 @@ static enum hf_code on_flag(void *ctx, const char *name, const char *value, stru
 	return HF_OK;
 }
 
-static char *id_text(const struct task_id *id)
-{
-	char hex[2 * TASK_ID_BYTES + 1];
-	return hf_format("\\x%s", hex_format(id->bytes, TASK_ID_BYTES, hex));
-}
-
 /* The phase it stands at, out of its own version of tool.json. */
 static enum hf_code place_find(PGconn *conn, const struct options *options, struct place *place,
 			       struct hf_err *err)
 {
-	char *task = id_text(&options->id);
+	char *task = bytea_text(options->id.bytes, TASK_ID_BYTES);
 	const char *const values[] = { task };
 	PGresult *result = nullptr;
 	enum hf_code code = pg_run(conn,
@@ -95,10 +89,7 @@ static enum hf_code state_text(const char *json, char **out, struct hf_err *err)
 		return hf_wrap(err, "--state");
 	hf_cleanup(buf) struct buf state = {};
 	value_from_json(json_trim(text), &state);
-	char *hex = hf_alloc(2 * state.len + 1);
-	hex_format((const unsigned char *)state.data, state.len, hex);
-	*out = hf_format("\\x%s", hex);
-	free(hex);
+	*out = bytea_text((const unsigned char *)state.data, state.len);
 	return HF_OK;
 }
 
@@ -113,7 +104,7 @@ static enum hf_code settle(PGconn *conn, const struct options *options, char **a
 		char week[16], visible[24];
 		snprintf(week, sizeof week, "%d", task_id_week(&options->id));
 		snprintf(visible, sizeof visible, "%lld", (long long)place.visible_within_ms);
-		char *task = id_text(&options->id);
+		char *task = bytea_text(options->id.bytes, TASK_ID_BYTES);
 		const char *const values[] = {
 			week,        task,         options->verdict,
 			options->by, options->why, state,

@@ -39,8 +39,6 @@ static const char *command_name = "step";
 static const char socket_variable[] = "HOLDFAST_SOCKET";
 static const char member_text[] = "stdout", member_base64[] = "stdout_base64";
 
-HF_DEFINE_CLEANUP(text, char *, free)
-
 static int report(const struct hf_err *err)
 {
 	fprintf(stderr, "holdfast %s: %s\n", command_name, err->text);

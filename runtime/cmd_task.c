@@ -22,9 +22,6 @@ constexpr char LIST_LIMIT_DEFAULT[] = "20";
 constexpr int64_t LIST_LIMIT_MAX = 1000;
 constexpr size_t WHY_COLUMNS = 1000;
 
-HF_DEFINE_CLEANUP(conn, PGconn *, PQfinish)
-HF_DEFINE_CLEANUP(result, PGresult *, PQclear)
-
 struct options {
 	const char *dsn;
 	const char *state; /* nullable */
@@ -106,14 +103,6 @@ static void print_story(struct options *options, struct slice story)
 	}
 }
 
-static const char *bytea_text(const unsigned char *bytes, size_t len, char *text)
-{
-	text[0] = '\\';
-	text[1] = 'x';
-	hex_format(bytes, len, text + 2);
-	return text;
-}
-
 /* A story that Postgres made, once it passed the scan: stored text that is no JSON must not reach
  * the walk. */
 static enum hf_code show_rows(struct options *options, PGresult *rows, int *shown,
@@ -134,9 +123,10 @@ static enum hf_code show_rows(struct options *options, PGresult *rows, int *show
 static enum hf_code show_task(PGconn *conn, struct options *options, const struct task_id *id,
 			      int *shown, struct hf_err *err)
 {
-	char week[12], task[2 + 2 * TASK_ID_BYTES + 1];
+	char week[12];
+	hf_cleanup(text) char *task = bytea_text(id->bytes, sizeof id->bytes);
 	snprintf(week, sizeof week, "%d", task_id_week(id));
-	const char *const values[] = { week, bytea_text(id->bytes, sizeof id->bytes, task) };
+	const char *const values[] = { week, task };
 	hf_cleanup(result) PGresult *rows = nullptr;
 	hf_try(
 	    query(conn, options->why ? why_sql : story_sql, values, countof(values), &rows, err));

@@ -19,9 +19,6 @@
 
 constexpr int VERSION_CHARS_SHOWN = 12;
 
-HF_DEFINE_CLEANUP(pg, PGconn *, PQfinish)
-HF_DEFINE_CLEANUP(result, PGresult *, PQclear)
-
 struct options {
 	struct config config;
 	bool json;
@@ -150,7 +147,7 @@ static int apply_one(PGconn *db, const char *dir)
 
 static int apply(const char *dsn, const char **dirs)
 {
-	hf_cleanup(pg) PGconn *db = nullptr;
+	hf_cleanup(conn) PGconn *db = nullptr;
 	int status = connect_admin(dsn, &db);
 	for (; db && *dirs; dirs++) {
 		int one = apply_one(db, *dirs);
@@ -250,7 +247,7 @@ static int list(const char *dsn, bool json)
 	    " to_char(p.applied AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')"
 	    " FROM holdfast.pack p JOIN holdfast.pack_entry e ON e.pack = p.name"
 	    " GROUP BY p.name ORDER BY p.name";
-	hf_cleanup(pg) PGconn *db = nullptr;
+	hf_cleanup(conn) PGconn *db = nullptr;
 	hf_cleanup(result) PGresult *tools = nullptr, *packs = nullptr;
 	int status = connect_admin(dsn, &db);
 	if (status == EXIT_DONE)

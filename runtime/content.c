@@ -59,7 +59,8 @@ static struct slice essence(struct slice media_type)
 	return (struct slice){ media_type.data, len };
 }
 
-bool media_type_is_text(struct slice media_type)
+/* One of text/…, JSON, XML and their kin, in any letter case, with parameters or without. */
+static bool media_type_is_text(struct slice media_type)
 {
 	static const char *const words[] = { "application/json", "application/xml",
 					     "application/yaml", "application/javascript" };

@@ -10,8 +10,6 @@ void base64_add(struct slice bytes, struct buf *out);
 /* Padded base64 of the standard alphabet, and nothing else; empty is. */
 bool base64_is_valid(struct slice text);
 
-/* One of text/…, JSON, XML and their kin, in any letter case, with parameters or without. */
-bool media_type_is_text(struct slice media_type);
 /* "type/subtype" with parameters or without, of visible ASCII and spaces. */
 bool media_type_is_valid(struct slice media_type);
 

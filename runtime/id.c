@@ -14,63 +14,68 @@ constexpr size_t TASK_ID_MS_BYTES = 6;
 constexpr int64_t WEEK_MS = 7LL * 24 * 60 * 60 * 1000;
 
 static const char task_id_prefix[] = "tsk_";
-static const char base64url[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+static constexpr char BASE64URL[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 static_assert(TASK_ID_TEXT_LEN == sizeof task_id_prefix - 1 + TASK_ID_BYTES / 3 * 4);
 static_assert(TASK_ID_BYTES % 3 == 0);
+
+char *base64url_format(const unsigned char *bytes, size_t len, char *text)
+{
+	hf_assert(bytes || len == 0);
+	hf_assert(text);
+	char *out = text;
+	uint32_t bits = 0;
+	unsigned held = 0;
+	for (size_t i = 0; i < len; i++) {
+		bits = (bits << 8 | bytes[i]) & 0xffff;
+		for (held += 8; held >= 6; held -= 6)
+			*out++ = BASE64URL[bits >> (held - 6) & 63];
+	}
+	if (held > 0)
+		*out++ = BASE64URL[bits << (6 - held) & 63];
+	*out = '\0';
+	return text;
+}
+
+bool base64url_parse(struct slice text, unsigned char *bytes)
+{
+	hf_assert(bytes || text.len == 0);
+	uint32_t bits = 0;
+	unsigned held = 0;
+	for (size_t i = 0; i < text.len; i++) {
+		const char *at = memchr(BASE64URL, text.data[i], sizeof BASE64URL - 1);
+		if (!at)
+			return false;
+		bits = (bits << 6 | (uint32_t)(at - BASE64URL)) & 0xffff;
+		held += 6;
+		if (held < 8)
+			continue;
+		held -= 8;
+		*bytes++ = (unsigned char)(bits >> held & 255);
+	}
+	/* Bits left over that say something would be a second spelling. */
+	return held < 6 && (bits & ((1u << held) - 1)) == 0;
+}
 
 char *task_id_format(const struct task_id *id, char *text)
 {
 	hf_assert(id);
 	hf_assert(text);
-	char *out = text;
-	memcpy(out, task_id_prefix, sizeof task_id_prefix - 1);
-	out += sizeof task_id_prefix - 1;
-	for (size_t i = 0; i < TASK_ID_BYTES; i += 3) {
-		unsigned bits = (unsigned)id->bytes[i] << 16 | (unsigned)id->bytes[i + 1] << 8 |
-				id->bytes[i + 2];
-		for (int shift = 18; shift >= 0; shift -= 6)
-			*out++ = base64url[bits >> shift & 63];
-	}
-	*out = '\0';
+	memcpy(text, task_id_prefix, sizeof task_id_prefix - 1);
+	base64url_format(id->bytes, sizeof id->bytes, text + sizeof task_id_prefix - 1);
 	return text;
-}
-
-/* -1: not of the alphabet. */
-static int base64url_value(char c)
-{
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	if (c == '-')
-		return 62;
-	return c == '_' ? 63 : -1;
 }
 
 bool task_id_parse(struct slice text, struct task_id *id)
 {
 	hf_assert(id);
-	if (text.len != TASK_ID_TEXT_LEN ||
-	    memcmp(text.data, task_id_prefix, sizeof task_id_prefix - 1) != 0)
-		return false;
-	struct task_id read = {};
-	const char *at = text.data + sizeof task_id_prefix - 1;
-	for (size_t i = 0; i < TASK_ID_BYTES; i += 3) {
-		unsigned bits = 0;
-		for (int n = 0; n < 4; n++) {
-			int value = base64url_value(*at++);
-			if (value < 0)
-				return false;
-			bits = bits << 6 | (unsigned)value;
-		}
-		read.bytes[i] = (unsigned char)(bits >> 16);
-		read.bytes[i + 1] = (unsigned char)(bits >> 8 & 255);
-		read.bytes[i + 2] = (unsigned char)(bits & 255);
-	}
-	if (read.bytes[0] != TASK_ID_VERSION)
+	constexpr size_t PREFIX_LEN = sizeof task_id_prefix - 1;
+	struct task_id read;
+	if (text.len != TASK_ID_TEXT_LEN || memcmp(text.data, task_id_prefix, PREFIX_LEN) != 0 ||
+	    !base64url_parse((struct slice){ text.data + PREFIX_LEN, text.len - PREFIX_LEN },
+			     read.bytes) ||
+	    read.bytes[0] != TASK_ID_VERSION)
 		return false;
 	*id = read;
 	return true;
@@ -120,6 +125,15 @@ char *hex_format(const unsigned char *bytes, size_t len, char *text)
 		text[2 * i + 1] = digits[bytes[i] & 15];
 	}
 	text[2 * len] = '\0';
+	return text;
+}
+
+char *bytea_text(const unsigned char *bytes, size_t len)
+{
+	char *text = hf_alloc(2 + 2 * len + 1);
+	text[0] = '\\';
+	text[1] = 'x';
+	hex_format(bytes, len, text + 2);
 	return text;
 }
 

@@ -34,7 +34,16 @@ bool uuid_equal(const struct uuid *a, const struct uuid *b);
 constexpr size_t UUID_TEXT_LEN = 36;
 const char *uuid_format(const struct uuid *uuid, char text[static UUID_TEXT_LEN + 1]);
 
+/* Base64url without padding. `text` has room for BASE64URL_LEN(len) + 1. Returns `text`. */
+#define BASE64URL_LEN(len) (((len) * 4 + 2) / 3)
+char *base64url_format(const unsigned char *bytes, size_t len, char *text);
+/* False unless `text` is what base64url_format writes for some bytes; `bytes` has room for 3/4 of
+ * its length, and may have been written to all the same. */
+[[nodiscard]] bool base64url_parse(struct slice text, unsigned char *bytes);
+
 /* Lower-case hexadecimal of `len` bytes; `text` has room for 2 * len + 1. Returns `text`. */
 char *hex_format(const unsigned char *bytes, size_t len, char *text);
+/* "\\x" and those digits, as Postgres reads a bytea; freed by the caller. */
+char *bytea_text(const unsigned char *bytes, size_t len);
 /* False unless `text` is exactly 2 * len hexadecimal digits (either case). */
 [[nodiscard]] bool hex_parse(struct slice text, unsigned char *bytes, size_t len);

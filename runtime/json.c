@@ -33,7 +33,7 @@ size_t json_string_end(struct slice text, size_t at)
 	return at + 1;
 }
 
-size_t json_scalar_end(struct slice text, size_t at)
+static size_t scalar_end(struct slice text, size_t at)
 {
 	size_t start = at;
 	while (at < text.len && !is_space(text.data[at]) && text.data[at] != ',' &&
@@ -72,7 +72,7 @@ size_t json_value_end(struct slice text, size_t at)
 	case '[':
 		return container_end(text, at);
 	default:
-		return json_scalar_end(text, at);
+		return scalar_end(text, at);
 	}
 }
 
@@ -171,7 +171,9 @@ static unsigned hex4(struct slice text, size_t at)
 	return value;
 }
 
-size_t json_escape_next(struct slice text, size_t *at, char out[static 4])
+/* Decodes the escape that starts at text[at], a backslash, and moves *at past it (a surrogate pair
+ * is one). Returns the number of bytes in `out`. */
+static size_t escape_next(struct slice text, size_t *at, char out[static 4])
 {
 	hf_assert(*at + 1 < text.len);
 	hf_assert(text.data[*at] == '\\');
@@ -212,7 +214,7 @@ void json_string_decode(struct slice string, struct buf *out)
 		if (!escape)
 			break;
 		char bytes[4];
-		size_t len = json_escape_next(raw, &at, bytes);
+		size_t len = escape_next(raw, &at, bytes);
 		buf_add(out, bytes, len);
 	}
 }
@@ -235,7 +237,7 @@ static bool string_equal(struct slice string, struct slice text)
 		char bytes[4] = { raw.data[at] };
 		size_t len = 1;
 		if (raw.data[at] == '\\')
-			len = json_escape_next(raw, &at, bytes);
+			len = escape_next(raw, &at, bytes);
 		else
 			at++;
 		if (text.len - met < len || memcmp(text.data + met, bytes, len) != 0)

@@ -12,15 +12,10 @@
 
 /* The first position at or after `at` that is no white space; may be text.len. */
 size_t json_space_end(struct slice text, size_t at);
-/* Where the token that starts at `at` ends: a string with its quotes, or a word or number. */
+/* Where the string that starts at `at` ends, with its quotes. */
 size_t json_string_end(struct slice text, size_t at);
-size_t json_scalar_end(struct slice text, size_t at);
 /* Where the whole value that starts at `at` ends. */
 size_t json_value_end(struct slice text, size_t at);
-
-/* Decodes the escape that starts at text[at], a backslash, and moves *at past it (a surrogate pair
- * is one). Returns the number of bytes in `out`. */
-size_t json_escape_next(struct slice text, size_t *at, char out[static 4]);
 
 /* The unescaped content of a string: a part of `string` itself where it has no escape, otherwise
  * appended to `scratch` (valid until that moves or is cleared). */
@@ -40,7 +35,6 @@ struct decimal {
 };
 
 void decimal_parse(struct decimal *decimal, struct slice number);
-int decimal_compare(const struct decimal *a, const struct decimal *b);
 /* True where there is nothing behind the decimal point. */
 bool decimal_whole(const struct decimal *decimal);
 /* The magnitude of a whole number; false where it is over UINT64_MAX or not whole. */

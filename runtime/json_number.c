@@ -143,7 +143,7 @@ static int compare_magnitudes(const struct decimal *a, const struct decimal *b)
 	return digits ? digits : (a->count > b->count) - (a->count < b->count);
 }
 
-int decimal_compare(const struct decimal *a, const struct decimal *b)
+static int decimal_compare(const struct decimal *a, const struct decimal *b)
 {
 	if (a->negative != b->negative)
 		return a->negative ? -1 : 1;

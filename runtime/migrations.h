@@ -19,5 +19,4 @@ enum hf_code migrate(PGconn *conn, int *applied, struct hf_err *err);
  * member. `made` gets how many weeks were new. */
 enum hf_code weeks_ensure(PGconn *conn, int ahead, int *made, struct hf_err *err);
 
-constexpr int WEEKS_AHEAD = 5;     /* kept ready */
-constexpr int WEEKS_AHEAD_LOW = 2; /* fewer: an alert */
+constexpr int WEEKS_AHEAD = 5; /* kept ready */

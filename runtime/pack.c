@@ -12,9 +12,6 @@
 constexpr size_t NAME_LEN_MAX = 128;
 constexpr int64_t VALUE_BYTES_MAX = 1'000;
 
-HF_DEFINE_CLEANUP(pack, struct pack *, pack_free)
-HF_DEFINE_CLEANUP(text, char *, free)
-
 static void hf_cleanup_reader(struct pack_reader *reader)
 {
 	buf_deinit(&reader->parse.path);

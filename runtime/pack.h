@@ -42,3 +42,4 @@ struct pack {
 enum hf_code pack_new(struct tool_folder *folder, const char *tool_name, struct pack **out,
 		      struct hf_err *err);
 struct pack *pack_free(struct pack *pack); /* as every _free */
+HF_DEFINE_CLEANUP(pack, struct pack *, pack_free)

@@ -6,8 +6,6 @@
 #include "runtime/base.h"
 #include "runtime/pgrun.h"
 
-HF_DEFINE_CLEANUP(result, PGresult *, PQclear)
-
 static const char *kind_name(enum pack_kind kind)
 {
 	return kind == PACK_PROMPT ? "prompt" : "resource";

@@ -14,8 +14,6 @@
 constexpr int64_t ARGUMENTS_MAX = 64, MESSAGES_MAX = 64;
 constexpr int64_t TEXT_BYTES_MAX = 1 << 20;
 
-HF_DEFINE_CLEANUP(text, char *, free)
-
 /* --- Arguments -------------------------------------------------------------------------------- */
 
 enum { ARG_NAME, ARG_TITLE, ARG_DESCRIPTION, ARG_REQUIRED, ARG_COMPLETE, ARG_COUNT };

@@ -13,8 +13,6 @@
 
 constexpr char RESERVED_SCHEME[] = "holdfast:"; /* the API's own resources */
 
-HF_DEFINE_CLEANUP(text, char *, free)
-
 enum { URI, URI_TEMPLATE, NAME, TITLE, DESCRIPTION, MIME_TYPE, TEXT, JSON, FILE_, COMPLETE, COUNT };
 static const struct member members[COUNT] = {
 	[URI] = { "uri", MEMBER_STRING, false, 1, URI_LEN_MAX },

@@ -5,9 +5,13 @@
 #include <libpq-fe.h>
 #include <stdint.h>
 
+#include "runtime/base.h"
 #include "runtime/err.h"
 
 struct ev_loop;
+
+HF_DEFINE_CLEANUP(conn, PGconn *, PQfinish)
+HF_DEFINE_CLEANUP(result, PGresult *, PQclear)
 
 constexpr int64_t PG_ANSWER_MS = 60'000; /* where a loop is turned */
 constexpr int64_t PG_STOP_MS = 2'000; /* for what is in flight, or yet to be sent, after a stop */

@@ -66,6 +66,11 @@ void pgparams_uuid(struct pgparams *params, const struct uuid *value)
 	buf_add(param_next(params, PG_UUID), value->bytes, sizeof value->bytes);
 }
 
+void pgparams_task_id(struct pgparams *params, const struct task_id *value)
+{
+	buf_add(param_next(params, PG_BYTEA), value->bytes, sizeof value->bytes);
+}
+
 static Oid array_type(enum pgtype type)
 {
 	switch (type) {
@@ -144,6 +149,11 @@ void pgarray_float4(struct pgparams *params, float value)
 }
 
 void pgarray_uuid(struct pgparams *params, const struct uuid *value)
+{
+	pgarray_bytes(params, value->bytes, sizeof value->bytes);
+}
+
+void pgarray_task_id(struct pgparams *params, const struct task_id *value)
 {
 	pgarray_bytes(params, value->bytes, sizeof value->bytes);
 }

@@ -35,6 +35,7 @@ void pgparams_bool(struct pgparams *params, bool value);
 void pgparams_text(struct pgparams *params, struct slice value);
 void pgparams_bytea(struct pgparams *params, struct slice value);
 void pgparams_uuid(struct pgparams *params, const struct uuid *value);
+void pgparams_task_id(struct pgparams *params, const struct task_id *value);
 
 /* An array parameter of elements of `type`; then one pgarray_… for each element. */
 void pgparams_array(struct pgparams *params, enum pgtype type);
@@ -43,6 +44,7 @@ void pgarray_int8(struct pgparams *params, int64_t value);
 void pgarray_bool(struct pgparams *params, bool value);
 void pgarray_float4(struct pgparams *params, float value);
 void pgarray_uuid(struct pgparams *params, const struct uuid *value);
+void pgarray_task_id(struct pgparams *params, const struct task_id *value);
 void pgarray_bytes(struct pgparams *params, const void *bytes, size_t len);
 void pgarray_slice(struct pgparams *params, struct slice value);
 /* NULL where the slice is empty. */

@@ -183,7 +183,7 @@ static int on_compare_name(const void *key, const void *element)
 	return order ? order : other[name->len] ? -1 : 0;
 }
 
-const struct schema_property *schema_property_find(const struct schema_node *node,
+static const struct schema_property *property_find(const struct schema_node *node,
 						   struct slice name)
 {
 	if (node->properties_count == 0)
@@ -244,7 +244,7 @@ static enum hf_code check_members(struct check *check, const struct schema_node 
 	while (json_object_next(value, &at, &name, &inner)) {
 		buf_clear(&check->scratch);
 		const struct schema_property *property =
-		    schema_property_find(node, json_string_view(name, &check->scratch));
+		    property_find(node, json_string_view(name, &check->scratch));
 		struct schema_path member = { .up = path, .name = name };
 		if (property)
 			seen[property - node->properties] = true;

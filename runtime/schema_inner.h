@@ -75,6 +75,3 @@ struct schema {
 	char *text;
 	struct schema_node *root;
 };
-
-const struct schema_property *schema_property_find(const struct schema_node *node,
-						   struct slice name);

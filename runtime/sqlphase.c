@@ -190,7 +190,7 @@ static void flight_leave(struct conn *conn, bool sent)
 static void step_params(const struct sqlphase *phase, struct pgparams *params)
 {
 	pgparams_int4(params, task_id_week(&phase->step.id));
-	pgparams_bytea(params, (struct slice){ (const char *)phase->step.id.bytes, TASK_ID_BYTES });
+	pgparams_task_id(params, &phase->step.id);
 	pgparams_uuid(params, &phase->step.token);
 	pgparams_int4(params, phase->step.place);
 }

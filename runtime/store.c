@@ -201,6 +201,14 @@ void store_add(struct store *store, enum batch_number number, struct batch_item 
 	batch_add(&store->batches[number], item);
 }
 
+struct batch_item *batch_answered(struct batch_item *const *items, size_t count,
+				  const PGresult *result, int row)
+{
+	int ord = pgrow_int4(result, row, 0);
+	hf_assert(ord > 0 && (size_t)ord <= count);
+	return items[ord - 1];
+}
+
 void store_read_view(const PGresult *result, int row, const struct view_columns *columns,
 		     struct task_view *view)
 {

@@ -124,36 +124,17 @@ static struct accept_op *accept_of(struct batch_item *item)
 static void accept_build(struct batch_item *const *items, size_t count, struct pgparams *params)
 {
 	pgparams_bool(params, true);
-	pgparams_array(params, PG_INT8);
-	for (size_t i = 0; i < count; i++)
-		pgarray_int8(params, accept_of(items[i])->call.owner);
-	pgparams_array(params, PG_INT4);
-	for (size_t i = 0; i < count; i++)
-		pgarray_int4(params, accept_of(items[i])->call.tool);
-	pgparams_array(params, PG_BYTEA);
-	for (size_t i = 0; i < count; i++)
-		pgarray_bytes(params, accept_of(items[i])->digest, EFFECT_DIGEST_BYTES);
-	pgparams_array(params, PG_TEXT);
-	for (size_t i = 0; i < count; i++)
-		pgarray_slice(params, accept_of(items[i])->call.effect_id);
-	pgparams_array(params, PG_BYTEA);
-	for (size_t i = 0; i < count; i++)
-		pgarray_bytes(params, accept_of(items[i])->call.fingerprint, FINGERPRINT_BYTES);
-	pgparams_array(params, PG_TEXT);
-	for (size_t i = 0; i < count; i++)
-		pgarray_slice(params, accept_of(items[i])->call.arguments);
-	pgparams_array(params, PG_TEXT);
-	for (size_t i = 0; i < count; i++)
-		pgarray_slice_or_null(params, accept_of(items[i])->call.inputs);
-	pgparams_array(params, PG_INT4);
-	for (size_t i = 0; i < count; i++)
-		pgarray_int4(params, accept_of(items[i])->call.asks);
-	pgparams_array(params, PG_TEXT);
-	for (size_t i = 0; i < count; i++)
-		pgarray_slice_or_null(params, accept_of(items[i])->call.trace);
-	pgparams_array(params, PG_INT4);
-	for (size_t i = 0; i < count; i++)
-		pgarray_int4(params, accept_of(items[i])->call.key_version);
+	batch_column(PG_INT8, pgarray_int8(params, accept_of(item)->call.owner));
+	batch_column(PG_INT4, pgarray_int4(params, accept_of(item)->call.tool));
+	batch_column(PG_BYTEA, pgarray_bytes(params, accept_of(item)->digest, EFFECT_DIGEST_BYTES));
+	batch_column(PG_TEXT, pgarray_slice(params, accept_of(item)->call.effect_id));
+	batch_column(PG_BYTEA,
+		     pgarray_bytes(params, accept_of(item)->call.fingerprint, FINGERPRINT_BYTES));
+	batch_column(PG_TEXT, pgarray_slice(params, accept_of(item)->call.arguments));
+	batch_column(PG_TEXT, pgarray_slice_or_null(params, accept_of(item)->call.inputs));
+	batch_column(PG_INT4, pgarray_int4(params, accept_of(item)->call.asks));
+	batch_column(PG_TEXT, pgarray_slice_or_null(params, accept_of(item)->call.trace));
+	batch_column(PG_INT4, pgarray_int4(params, accept_of(item)->call.key_version));
 	pgparams_array(params, PG_UUID);
 	for (size_t i = 0; i < count; i++) {
 		if (accept_of(items[i])->call.number)
@@ -161,12 +142,8 @@ static void accept_build(struct batch_item *const *items, size_t count, struct p
 		else
 			pgarray_null(params);
 	}
-	pgparams_array(params, PG_INT8);
-	for (size_t i = 0; i < count; i++)
-		pgarray_int8(params, accept_of(items[i])->call.number);
-	pgparams_array(params, PG_BYTEA);
-	for (size_t i = 0; i < count; i++)
-		pgarray_bytes(params, accept_of(items[i])->random, 16);
+	batch_column(PG_INT8, pgarray_int8(params, accept_of(item)->call.number));
+	batch_column(PG_BYTEA, pgarray_bytes(params, accept_of(item)->random, 16));
 }
 
 static const char *const accept_names[] = {
@@ -228,9 +205,8 @@ static void accept_deliver(struct batch_item *const *items, size_t count, const 
 	bool news = false;
 	struct store *store = accept_of(items[0])->store;
 	for (int row = 0; row < (int)count; row++) {
-		int ord = pgrow_int4(result, row, 0);
-		hf_assert(ord > 0 && (size_t)ord <= count);
-		struct accept_op *op = accept_of(items[ord - 1]);
+		struct batch_item *item = batch_answered(items, count, result, row);
+		struct accept_op *op = accept_of(item);
 		enum accept_outcome outcome = accept_outcome_of(pgrow_slice(result, row, 1));
 		struct task_view view = {};
 		if (outcome == ACCEPT_NEW || outcome == ACCEPT_SAME) {
@@ -238,7 +214,7 @@ static void accept_deliver(struct batch_item *const *items, size_t count, const 
 			view.effect_id = op->call.effect_id;
 		}
 		news = news || outcome == ACCEPT_NEW;
-		accept_tell(items[ord - 1], outcome, &view);
+		accept_tell(item, outcome, &view);
 	}
 	if (news)
 		store_wake(store, WAKE_WORK);
@@ -324,12 +300,8 @@ static struct task_op *task_of(struct batch_item *item)
 static void task_build(struct batch_item *const *items, size_t count, struct pgparams *params)
 {
 	pgparams_int4(params, items[0]->week);
-	pgparams_array(params, PG_INT8);
-	for (size_t i = 0; i < count; i++)
-		pgarray_int8(params, task_of(items[i])->owner);
-	pgparams_array(params, PG_BYTEA);
-	for (size_t i = 0; i < count; i++)
-		pgarray_bytes(params, task_of(items[i])->id.bytes, TASK_ID_BYTES);
+	batch_column(PG_INT8, pgarray_int8(params, task_of(item)->owner));
+	batch_column(PG_BYTEA, pgarray_task_id(params, &task_of(item)->id));
 }
 
 static void task_fail(struct batch_item *item, enum hf_code code, const struct hf_err *err)
@@ -390,7 +362,7 @@ static void poll_asking(struct task_op *op)
 	struct pgparams params = {};
 	pgparams_int4(&params, task_id_week(&op->id));
 	pgparams_int8(&params, op->owner);
-	pgparams_bytea(&params, (struct slice){ (const char *)op->id.bytes, TASK_ID_BYTES });
+	pgparams_task_id(&params, &op->id);
 	db_call(op->store->lanes[LANE_READ], "SELECT * FROM holdfast.poll_asking($1, $2, $3)",
 		&params, STORE_GIVE_UP_MS, on_asking, op);
 }
@@ -398,9 +370,8 @@ static void poll_asking(struct task_op *op)
 static void poll_deliver(struct batch_item *const *items, size_t count, const PGresult *result)
 {
 	for (int row = 0; row < PQntuples(result); row++) {
-		int ord = pgrow_int4(result, row, 0);
-		hf_assert(ord > 0 && (size_t)ord <= count);
-		struct task_op *op = task_of(items[ord - 1]);
+		struct batch_item *item = batch_answered(items, count, result, row);
+		struct task_op *op = task_of(item);
 		struct task_view view;
 		store_read_view(result, row, &poll_columns, &view);
 		/* The last wall before a byte is told (V8): it is theirs and it is what they named.
@@ -436,15 +407,14 @@ static void cancel_deliver(struct batch_item *const *items, size_t count, const 
 	hf_assert((size_t)PQntuples(result) == count);
 	struct store *store = task_of(items[0])->store;
 	for (int row = 0; row < (int)count; row++) {
-		int ord = pgrow_int4(result, row, 0);
-		hf_assert(ord > 0 && (size_t)ord <= count);
+		struct batch_item *item = batch_answered(items, count, result, row);
 		if (pgrow_bool(result, row, 2))
 			store_wake(store, WAKE_WISH);
 		if (!pgrow_bool(result, row, 1)) {
-			task_missing(items[ord - 1]);
+			task_missing(item);
 			continue;
 		}
-		struct task_op *op = task_of(items[ord - 1]);
+		struct task_op *op = task_of(item);
 		op->cancel_done(op->ctx, HF_OK, nullptr);
 		free(op);
 	}
@@ -493,22 +463,14 @@ void store_cancel(struct store *store, int64_t owner, const struct task_id *id,
 
 static void calls_build(struct batch_item *const *items, size_t count, struct pgparams *params)
 {
-	pgparams_array(params, PG_BYTEA);
-	for (size_t i = 0; i < count; i++)
-		pgarray_bytes(params, task_of(items[i])->id.bytes, TASK_ID_BYTES);
-	pgparams_array(params, PG_UUID);
-	for (size_t i = 0; i < count; i++)
-		pgarray_uuid(params, &task_of(items[i])->api);
-	pgparams_array(params, PG_INT8);
-	for (size_t i = 0; i < count; i++)
-		pgarray_int8(params, task_of(items[i])->number);
+	batch_column(PG_BYTEA, pgarray_task_id(params, &task_of(item)->id));
+	batch_column(PG_UUID, pgarray_uuid(params, &task_of(item)->api));
+	batch_column(PG_INT8, pgarray_int8(params, task_of(item)->number));
 }
 
 static void attach_build(struct batch_item *const *items, size_t count, struct pgparams *params)
 {
-	pgparams_array(params, PG_INT8);
-	for (size_t i = 0; i < count; i++)
-		pgarray_int8(params, task_of(items[i])->owner);
+	batch_column(PG_INT8, pgarray_int8(params, task_of(item)->owner));
 	calls_build(items, count, params);
 }
 
@@ -546,18 +508,15 @@ void store_attach(struct store *store, int64_t owner, const struct task_id *id,
 static void detach_build(struct batch_item *const *items, size_t count, struct pgparams *params)
 {
 	calls_build(items, count, params);
-	pgparams_array(params, PG_BOOL);
-	for (size_t i = 0; i < count; i++)
-		pgarray_bool(params, task_of(items[i])->park);
+	batch_column(PG_BOOL, pgarray_bool(params, task_of(item)->park));
 }
 
 static void detach_deliver(struct batch_item *const *items, size_t count, const PGresult *result)
 {
 	hf_assert((size_t)PQntuples(result) == count);
 	for (int row = 0; row < (int)count; row++) {
-		int ord = pgrow_int4(result, row, 0);
-		hf_assert(ord > 0 && (size_t)ord <= count);
-		struct task_op *op = task_of(items[ord - 1]);
+		struct batch_item *item = batch_answered(items, count, result, row);
+		struct task_op *op = task_of(item);
 		if (pgrow_bool(result, row, 3))
 			store_wake(op->store, WAKE_WISH);
 		op->detach_done(op->ctx, HF_OK, pgrow_bool(result, row, 1),
@@ -633,7 +592,7 @@ void store_answer(struct store *store, int64_t owner, const struct task_id *id,
 	struct pgparams params = {};
 	pgparams_int4(&params, task_id_week(id));
 	pgparams_int8(&params, owner);
-	pgparams_bytea(&params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });
+	pgparams_task_id(&params, id);
 	pgparams_text(&params, answers);
 	db_call_until(store->lanes[LANE_WRITE], "SELECT * FROM holdfast.answer($1, $2, $3, $4)",
 		      &params, STORE_GIVE_UP_MS, on_answer, on_answer_ended, op);

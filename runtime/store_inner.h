@@ -70,6 +70,21 @@ void store_wake(struct store *store, enum wake wake);
 
 void store_add(struct store *store, enum batch_number number, struct batch_item *item);
 
+/* In a `build` of struct batch_kind: one array parameter, to which `add` appends what `item` has.
+ */
+#define batch_column(type, add)                               \
+	do {                                                  \
+		pgparams_array(params, (type));               \
+		for (size_t nth = 0; nth < count; nth++) {    \
+			struct batch_item *item = items[nth]; \
+			add;                                  \
+		}                                             \
+	} while (0)
+
+/* The item that a row answers: its first column is the place in the batch, from 1 on. */
+struct batch_item *batch_answered(struct batch_item *const *items, size_t count,
+				  const PGresult *result, int row);
+
 /* Reads columns state … of a views() row into `view`, starting at `column` of task. */
 struct view_columns {
 	int task, tool, state, attempt, created, updated, ended, ttl, progress, message, result,

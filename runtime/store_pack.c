@@ -49,7 +49,7 @@ void store_artifact_of(struct store *store, const struct artifact_look *look, st
 	struct pgparams params = {};
 	pgparams_int4(&params, task_id_week(look->id));
 	pgparams_int8(&params, look->owner);
-	pgparams_bytea(&params, (struct slice){ (const char *)look->id->bytes, TASK_ID_BYTES });
+	pgparams_task_id(&params, look->id);
 	pgparams_text(&params, look->name);
 	pgparams_int8(&params, (int64_t)look->bytes_max);
 	db_call_until(store->lanes[LANE_READ],

@@ -67,7 +67,7 @@ void store_beat(struct store *store, const struct uuid *incarnation, int capacit
 	pgparams_int4(&params, running);
 	pgparams_array(&params, PG_BYTEA);
 	for (size_t i = 0; i < count; i++)
-		pgarray_bytes(&params, tasks[i].id.bytes, TASK_ID_BYTES);
+		pgarray_task_id(&params, &tasks[i].id);
 	pgparams_array(&params, PG_UUID);
 	for (size_t i = 0; i < count; i++)
 		pgarray_uuid(&params, &tasks[i].token);
@@ -357,66 +357,34 @@ static enum fence fence_of(struct slice name)
 
 static void claims_build(struct batch_item *const *items, size_t count, struct pgparams *params)
 {
-	pgparams_array(params, PG_BYTEA);
-	for (size_t i = 0; i < count; i++)
-		pgarray_bytes(params, write_of(items[i])->id.bytes, TASK_ID_BYTES);
-	pgparams_array(params, PG_UUID);
-	for (size_t i = 0; i < count; i++)
-		pgarray_uuid(params, &write_of(items[i])->token);
+	batch_column(PG_BYTEA, pgarray_task_id(params, &write_of(item)->id));
+	batch_column(PG_UUID, pgarray_uuid(params, &write_of(item)->token));
 }
-
-/* One text or bytea column out of a slice member; empty is NULL where `nullable`. */
-static void slices_build(struct batch_item *const *items, size_t count, struct pgparams *params,
-			 enum pgtype type, size_t offset, bool nullable)
-{
-	pgparams_array(params, type);
-	for (size_t i = 0; i < count; i++) {
-		const char *op = (const char *)write_of(items[i]);
-		struct slice value;
-		memcpy(&value, op + offset, sizeof value);
-		if (nullable)
-			pgarray_slice_or_null(params, value);
-		else
-			pgarray_slice(params, value);
-	}
-}
-#define SLICES(type, member, nullable) \
-	slices_build(items, count, params, type, offsetof(struct write_op, member), nullable)
 
 static void step_build(struct batch_item *const *items, size_t count, struct pgparams *params)
 {
 	pgparams_int4(params, items[0]->week);
 	claims_build(items, count, params);
-	pgparams_array(params, PG_TEXT);
-	for (size_t i = 0; i < count; i++)
-		pgarray_slice(params, slice_of(write_of(items[i])->step.kind == STEP_CHECKPOINT
-						   ? "checkpoint"
-						   : "recovery_point"));
-	pgparams_array(params, PG_INT4);
-	for (size_t i = 0; i < count; i++)
-		pgarray_int4(params, write_of(items[i])->step.place);
-	pgparams_array(params, PG_INT4);
-	for (size_t i = 0; i < count; i++)
-		pgarray_int4(params, write_of(items[i])->step.phase);
-	SLICES(PG_TEXT, step.name, false);
-	SLICES(PG_BYTEA, step.state, false);
-	SLICES(PG_TEXT, step.derived_key, true);
-	SLICES(PG_TEXT, step.answer, true);
-	pgparams_array(params, PG_INT4);
-	for (size_t i = 0; i < count; i++)
-		pgarray_int4(params, write_of(items[i])->step.attempt);
-	pgparams_array(params, PG_INT8);
-	for (size_t i = 0; i < count; i++)
-		pgarray_int8(params, write_of(items[i])->step.took_ms);
+	batch_column(PG_TEXT,
+		     pgarray_slice(params, slice_of(write_of(item)->step.kind == STEP_CHECKPOINT
+							? "checkpoint"
+							: "recovery_point")));
+	batch_column(PG_INT4, pgarray_int4(params, write_of(item)->step.place));
+	batch_column(PG_INT4, pgarray_int4(params, write_of(item)->step.phase));
+	batch_column(PG_TEXT, pgarray_slice(params, write_of(item)->step.name));
+	batch_column(PG_BYTEA, pgarray_slice(params, write_of(item)->step.state));
+	batch_column(PG_TEXT, pgarray_slice_or_null(params, write_of(item)->step.derived_key));
+	batch_column(PG_TEXT, pgarray_slice_or_null(params, write_of(item)->step.answer));
+	batch_column(PG_INT4, pgarray_int4(params, write_of(item)->step.attempt));
+	batch_column(PG_INT8, pgarray_int8(params, write_of(item)->step.took_ms));
 }
 
 static void step_deliver(struct batch_item *const *items, size_t count, const PGresult *result)
 {
 	hf_assert((size_t)PQntuples(result) == count);
 	for (int row = 0; row < (int)count; row++) {
-		int ord = pgrow_int4(result, row, 0);
-		hf_assert(ord > 0 && (size_t)ord <= count);
-		struct write_op *op = write_of(items[ord - 1]);
+		struct batch_item *item = batch_answered(items, count, result, row);
+		struct write_op *op = write_of(item);
 		op->step_done(op->ctx, HF_OK, fence_of(pgrow_slice(result, row, 1)),
 			      (enum wish)pgrow_int4(result, row, 2), pgrow_slice(result, row, 3),
 			      nullptr);
@@ -475,15 +443,13 @@ static void finish_build(struct batch_item *const *items, size_t count, struct p
 {
 	pgparams_int4(params, items[0]->week);
 	claims_build(items, count, params);
-	pgparams_array(params, PG_TEXT);
-	for (size_t i = 0; i < count; i++)
-		pgarray_slice(params, slice_of(task_state_name(write_of(items[i])->outcome.state)));
-	SLICES(PG_TEXT, outcome.result, true);
-	SLICES(PG_TEXT, outcome.error, true);
-	SLICES(PG_TEXT, outcome.message, true);
-	pgparams_array(params, PG_INT4);
-	for (size_t i = 0; i < count; i++)
-		pgarray_int4(params, write_of(items[i])->outcome.attempt);
+	batch_column(PG_TEXT,
+		     pgarray_slice(params,
+				   slice_of(task_state_name(write_of(item)->outcome.state))));
+	batch_column(PG_TEXT, pgarray_slice_or_null(params, write_of(item)->outcome.result));
+	batch_column(PG_TEXT, pgarray_slice_or_null(params, write_of(item)->outcome.error));
+	batch_column(PG_TEXT, pgarray_slice_or_null(params, write_of(item)->outcome.message));
+	batch_column(PG_INT4, pgarray_int4(params, write_of(item)->outcome.attempt));
 	pgparams_array(params, PG_INT4);
 	for (size_t i = 0; i < count; i++) {
 		if (write_of(items[i])->has_step)
@@ -491,13 +457,11 @@ static void finish_build(struct batch_item *const *items, size_t count, struct p
 		else
 			pgarray_null(params);
 	}
-	SLICES(PG_TEXT, step.name, false);
-	SLICES(PG_BYTEA, step.state, false);
-	SLICES(PG_TEXT, step.derived_key, true);
-	SLICES(PG_TEXT, step.answer, true);
-	pgparams_array(params, PG_INT8);
-	for (size_t i = 0; i < count; i++)
-		pgarray_int8(params, write_of(items[i])->step.took_ms);
+	batch_column(PG_TEXT, pgarray_slice(params, write_of(item)->step.name));
+	batch_column(PG_BYTEA, pgarray_slice(params, write_of(item)->step.state));
+	batch_column(PG_TEXT, pgarray_slice_or_null(params, write_of(item)->step.derived_key));
+	batch_column(PG_TEXT, pgarray_slice_or_null(params, write_of(item)->step.answer));
+	batch_column(PG_INT8, pgarray_int8(params, write_of(item)->step.took_ms));
 }
 
 static const char *release_name(enum release how)
@@ -516,9 +480,8 @@ static void fence_deliver(struct batch_item *const *items, size_t count, const P
 {
 	hf_assert((size_t)PQntuples(result) == count);
 	for (int row = 0; row < (int)count; row++) {
-		int ord = pgrow_int4(result, row, 0);
-		hf_assert(ord > 0 && (size_t)ord <= count);
-		struct write_op *op = write_of(items[ord - 1]);
+		struct batch_item *item = batch_answered(items, count, result, row);
+		struct write_op *op = write_of(item);
 		enum fence fence = fence_of(pgrow_slice(result, row, 1));
 		if (fence == FENCE_HELD && op->release.how == RELEASE_BACK)
 			store_wake(op->store, WAKE_WORK);
@@ -567,16 +530,11 @@ void store_finish(struct store *store, const struct outcome_write *outcome,
 static void release_build(struct batch_item *const *items, size_t count, struct pgparams *params)
 {
 	claims_build(items, count, params);
-	pgparams_array(params, PG_TEXT);
-	for (size_t i = 0; i < count; i++)
-		pgarray_slice(params, slice_of(release_name(write_of(items[i])->release.how)));
-	pgparams_array(params, PG_INT8);
-	for (size_t i = 0; i < count; i++)
-		pgarray_int8(params, write_of(items[i])->release.delay_ms);
-	pgparams_array(params, PG_BOOL);
-	for (size_t i = 0; i < count; i++)
-		pgarray_bool(params, write_of(items[i])->release.maybe_sent);
-	SLICES(PG_TEXT, release.reason, true);
+	batch_column(PG_TEXT,
+		     pgarray_slice(params, slice_of(release_name(write_of(item)->release.how))));
+	batch_column(PG_INT8, pgarray_int8(params, write_of(item)->release.delay_ms));
+	batch_column(PG_BOOL, pgarray_bool(params, write_of(item)->release.maybe_sent));
+	batch_column(PG_TEXT, pgarray_slice_or_null(params, write_of(item)->release.reason));
 }
 
 const struct batch_kind batch_release = {
@@ -628,7 +586,7 @@ static void put_build(struct pgparams *params, const struct task_id *id, const s
 		      int phase, struct slice what)
 {
 	pgparams_int4(params, task_id_week(id));
-	pgparams_bytea(params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });
+	pgparams_task_id(params, id);
 	pgparams_uuid(params, token);
 	pgparams_int4(params, phase);
 	pgparams_text(params, what);
@@ -715,7 +673,7 @@ void store_artifact_get(struct store *store, const struct task_id *id, int phase
 	*op = (struct artifact_op){ done, ctx };
 	struct pgparams params = {};
 	pgparams_int4(&params, task_id_week(id));
-	pgparams_bytea(&params, (struct slice){ (const char *)id->bytes, TASK_ID_BYTES });
+	pgparams_task_id(&params, id);
 	pgparams_int4(&params, phase);
 	pgparams_text(&params, name);
 	db_call(store->lanes[LANE_READ], "SELECT * FROM holdfast.artifact_get($1, $2, $3, $4)",

@@ -27,8 +27,6 @@ constexpr int64_t LIMIT_MAX = 1'000'000;
 constexpr int64_t DATA_FILES_MAX = 64;
 constexpr int64_t LINKS_MAX = 64;
 
-HF_DEFINE_CLEANUP(tool, struct tool *, tool_free)
-
 enum {
 	NAME,
 	TITLE,

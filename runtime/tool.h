@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "runtime/base.h"
 #include "runtime/buf.h"
 #include "runtime/err.h"
 #include "runtime/schema.h"
@@ -154,6 +155,7 @@ struct tool_files {
 enum hf_code tool_new(struct slice doc, const struct tool_files *files, struct tool **out,
 		      struct hf_err *err);
 struct tool *tool_free(struct tool *tool); /* takes nullptr; returns nullptr */
+HF_DEFINE_CLEANUP(tool, struct tool *, tool_free)
 
 /* Names of the companions that every server has beside its tools (api/companion.h). */
 bool tool_name_reserved(struct slice name);

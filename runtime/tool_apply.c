@@ -24,9 +24,6 @@ constexpr Oid TYPE_JSON = 114, TYPE_VARCHAR = 1043, TYPE_JSONB = 3802;
 constexpr size_t COPY_BYTES_MAX = 64 << 10; /* of one message */
 constexpr int FILE_MODE = 0644, FILE_MODE_EXECUTABLE = 0755;
 
-HF_DEFINE_CLEANUP(result, PGresult *, PQclear)
-HF_DEFINE_CLEANUP(text, char *, free)
-
 /* --- Statements ------------------------------------------------------------------------------- */
 
 /* The line that a position (in characters, from 1) of a statement lies on. */

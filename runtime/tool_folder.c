@@ -16,9 +16,7 @@
 #include "runtime/base.h"
 #include "runtime/tool_parse.h"
 
-HF_DEFINE_CLEANUP(tool_folder, struct tool_folder *, tool_folder_free)
 HF_DEFINE_CLEANUP(dir, DIR *, closedir)
-HF_DEFINE_CLEANUP(text, char *, free)
 
 static void hf_cleanup_fd(int *fd)
 {

@@ -28,6 +28,7 @@ struct tool_folder {
  * link, a device, a name that is none for a tool. HF_LIMIT: too much. The text names the file. */
 enum hf_code tool_folder_read(const char *path, struct tool_folder **out, struct hf_err *err);
 struct tool_folder *tool_folder_free(struct tool_folder *folder); /* as every _free */
+HF_DEFINE_CLEANUP(tool_folder, struct tool_folder *, tool_folder_free)
 
 const struct tool_file *tool_folder_find(const struct tool_folder *folder, const char *path);
 /* For tool_new. */

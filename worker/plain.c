@@ -58,7 +58,6 @@ struct plain {
 	struct buf content;
 };
 
-HF_DEFINE_CLEANUP(text, char *, free)
 HF_DEFINE_CLEANUP(folder, DIR *, closedir)
 
 /* --- connections ------------------------------------------------------------------------------ */

@@ -103,13 +103,13 @@ void run_timer_set(struct run *run, ev_timer *timer, int64_t ms)
 }
 
 /* A phase whose effect is elsewhere and can be asked about: it is settled, never guessed. */
-bool run_is_foreign_request(const struct phase_spec *spec)
+static bool is_foreign_request(const struct phase_spec *spec)
 {
 	return spec->type == PHASE_HTTP && spec->effect != EFFECT_PURE;
 }
 
 /* Something outside may have happened in this attempt or an earlier one. */
-bool run_may_have_happened(const struct run *run)
+static bool may_have_happened(const struct run *run)
 {
 	if (run->spec->effect == EFFECT_PURE || run->spec->effect == EFFECT_LOCAL)
 		return false;
@@ -245,14 +245,14 @@ static void decide(struct run *run)
 	}
 	bool worn = run->task.crashes >= run->tool->crash_limit && !run_is_cancelled(run);
 	bool stops = worn || is_stopped(run) || run->exhausted;
-	bool settles = stops && run_is_foreign_request(run->spec) && run_may_have_happened(run);
+	bool settles = stops && is_foreign_request(run->spec) && may_have_happened(run);
 	if (worn && !settles) {
-		run_fail(run, "crash_limit", slice_of("worker died"), run_may_have_happened(run));
+		run_fail(run, "crash_limit", slice_of("worker died"), may_have_happened(run));
 		return;
 	}
 	run->exhausted = run->exhausted || worn;
 	if (stops && !settles)
-		run_end_by_wish(run, run_may_have_happened(run));
+		run_end_by_wish(run, may_have_happened(run));
 	else if (settles || !run_waits_apart(run))
 		start_phase(run, settles);
 }
@@ -292,8 +292,8 @@ static int64_t backoff(const struct run *run, int attempt)
 static void digest_retry(struct run *run)
 {
 	struct kept_result *result = &run->result;
-	bool foreign = run_is_foreign_request(run->spec);
-	bool happened = run_may_have_happened(run);
+	bool foreign = is_foreign_request(run->spec);
+	bool happened = may_have_happened(run);
 	/* What a peer asks for is waited for, with the spread of a first attempt on top. */
 	int64_t delay =
 	    result->delay_ms > 0 ? result->delay_ms + backoff(run, 1) : backoff(run, run->attempt);
@@ -329,17 +329,17 @@ static void digest_again(struct run *run)
 	bool stops = is_stopped(run) || run->exhausted;
 	if (run->back && !run_is_cancelled(run))
 		run_give_back(run, run->result.maybe_sent);
-	else if (stops && run_is_foreign_request(run->spec) && run_may_have_happened(run))
+	else if (stops && is_foreign_request(run->spec) && may_have_happened(run))
 		settle_later(run, run->result.delay_ms);
 	else if (stops)
-		run_end_by_wish(run, run_may_have_happened(run));
+		run_end_by_wish(run, may_have_happened(run));
 	else
 		run_release_because(run, RELEASE_AGAIN, run->result.delay_ms, "");
 }
 
 static void digest_crash(struct run *run)
 {
-	bool happened = run->result.maybe_sent || run_may_have_happened(run);
+	bool happened = run->result.maybe_sent || may_have_happened(run);
 	int crashes = run->task.crashes + 1;
 	if (is_stopped(run)) {
 		run_end_by_wish(run, happened);
@@ -375,7 +375,7 @@ static void digest_stopped(struct run *run)
 		run_end_by_wish(run, false);
 	else if (run->back && !run_is_cancelled(run))
 		run_give_back(run, run->result.maybe_sent);
-	else if (stops && traces && run_is_foreign_request(run->spec))
+	else if (stops && traces && is_foreign_request(run->spec))
 		settle_later(run, 0);
 	else if (stops)
 		run_end_by_wish(run, traces);
@@ -386,7 +386,7 @@ static void digest_stopped(struct run *run)
 static void digest_lost(struct run *run)
 {
 	bool ours = run->lost == LOSS_LEASE || (run->lost == LOSS_NONE && run->abandoned);
-	bool maybe = run_is_foreign_request(run->spec) && run->spec->effect != EFFECT_UNSAFE;
+	bool maybe = is_foreign_request(run->spec) && run->spec->effect != EFFECT_UNSAFE;
 	if (ours)
 		run_give_back(run, run->result.maybe_sent || maybe);
 	else
@@ -406,7 +406,7 @@ static void digest_unverified(struct run *run)
 /* Its caller is asked: nobody runs the task meanwhile. */
 static void digest_ask(struct run *run)
 {
-	bool happened = run_may_have_happened(run);
+	bool happened = may_have_happened(run);
 	if (run_undoing(run))
 		run_fail(run, "phase_failed", slice_of("an undo step has nobody to ask"), happened);
 	else if (is_stopped(run))
@@ -460,7 +460,7 @@ static void digest_tool_error(struct run *run)
 {
 	buf_clear(&run->stored_result);
 	buf_clear(&run->reason);
-	bool happened = run->result.maybe_sent || run_may_have_happened(run);
+	bool happened = run->result.maybe_sent || may_have_happened(run);
 	if (run_undoing(run)) { /* what a cancel asked for was not done: no result of the tool */
 		run_fail(run, "phase_failed", buf_slice(&run->result.text), happened);
 		return;

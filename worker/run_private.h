@@ -143,10 +143,6 @@ void run_feed(struct run *run); /* step soon, from the loop */
 void run_move(struct run *run, enum run_state to);
 void run_timer_set(struct run *run, ev_timer *timer, int64_t ms);
 bool run_deadline_passed(const struct run *run);
-/* A phase whose effect is elsewhere and can be asked about: it is settled, never guessed. */
-bool run_is_foreign_request(const struct phase_spec *spec);
-/* Something outside may have happened in this attempt or an earlier one. */
-bool run_may_have_happened(const struct run *run);
 /* The phase has its recovery point. `first`: nobody has started the next one. */
 void run_advance(struct run *run, bool first);
 

@@ -29,7 +29,6 @@ struct rundir {
 	int lock;
 };
 
-HF_DEFINE_CLEANUP(text, char *, free)
 HF_DEFINE_CLEANUP(folder, DIR *, closedir)
 
 static bool is_dot(const char *name)

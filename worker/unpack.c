@@ -17,8 +17,6 @@
 constexpr size_t PATH_LEN_MAX = 1'024;
 constexpr int WALK_FILES_MAX = 16; /* file descriptors of nftw */
 
-HF_DEFINE_CLEANUP(text, char *, free)
-
 /* Relative, and every piece of it a plain name. */
 static bool path_is_inside(struct slice path)
 {
