@@ -135,6 +135,7 @@ pub fn build(b: *std.Build) void {
         .optimize = optimize,
         .sanitize = sanitize,
         .plant = b.option([]const u8, "plant", "A bug to build in, for test/chaos/planted"),
+        .included = included(b),
         // Zig carries the run-times of TSan and UBSan, not of ASan; GCC's has the same interface.
         .asan = if (sanitize == .address) gccFile(b, "libasan.so") else null,
     };
@@ -204,6 +205,18 @@ pub fn build(b: *std.Build) void {
     b.step("cdb", "Write compile_commands.json").dependOn(&cdb.step);
 }
 
+/// An empty C file in a folder named by the content of all that a C file of ours may include or
+/// embed. Zig keeps, for a binary, what the objects made in its last build have read, and forgets it
+/// of those taken from the cache: after the second build it would miss a change of their headers.
+/// With this file in it every binary asks each object again, and that is known right.
+fn included(b: *std.Build) std.Build.LazyPath {
+    const read = b.addWriteFiles();
+    for ([_][]const u8{ "runtime", "api", "worker", "sql", "test", "deploy" }) |folder| {
+        _ = read.addCopyDirectory(b.path(folder), folder, .{ .include_extensions = &.{ ".h", ".def", ".sql" } });
+    }
+    return read.add("included.c", "");
+}
+
 /// Asked at configure time; the answer stays in the cached configuration until build.zig changes.
 fn gccFile(b: *std.Build, name: []const u8) std.Build.LazyPath {
     const path = b.run(&.{ "gcc", b.fmt("-print-file-name={s}", .{name}) });
@@ -217,6 +230,7 @@ const Project = struct {
     sanitize: Sanitize,
     asan: ?std.Build.LazyPath,
     plant: ?[]const u8,
+    included: std.Build.LazyPath,
 
     /// The C files of a folder; the one that holds the plant alone sees its define.
     fn sources(p: Project, m: *std.Build.Module, folder: []const u8, files: []const []const u8) void {
@@ -268,6 +282,7 @@ const Project = struct {
         // llhttp's header has no .pc file.
         m.addSystemIncludePath(.{ .cwd_relative = "/usr/share/include" });
         if (p.asan) |file| m.addObjectFile(file);
+        m.addCSourceFile(.{ .file = p.included });
         return m;
     }
 
