@@ -66,7 +66,7 @@ const api_tests = [_][]const u8{
     "test_request_state.c", "test_rpc.c", "test_subscription.c",
 };
 const worker_tests = [_][]const u8{
-    "test_breaker.c", "test_downstream.c", "test_egress.c", "test_frame.c", "test_program.c", "test_retry.c", "test_run.c",
+    "test_breaker.c", "test_downstream.c", "test_egress.c", "test_frame.c", "program_tools.c", "test_program.c", "test_retry.c", "test_run.c",
     "test_text.c",       "test_unpack.c", "test_wait.c",
 };
 
@@ -107,7 +107,7 @@ const model_files = [_][]const u8{
     "model.c", "model_accept.c", "model_input.c", "model_maintain.c", "model_operate.c", "model_work.c",
 };
 const differential_files = [_][]const u8{
-    "differential.c", "differential_api.c", "differential_keep.c", "differential_rows.c", "differential_work.c",
+    "differential.c", "differential_api.c", "differential_chance.c", "differential_keep.c", "differential_rows.c", "differential_work.c",
 };
 
 const runtime_systems = [_][]const u8{ "libpq", "ev", "msgpack", "libcrypto", "libpcre2-8" };
