@@ -66,7 +66,7 @@ const api_tests = [_][]const u8{
     "test_request_state.c", "test_rpc.c", "test_subscription.c",
 };
 const worker_tests = [_][]const u8{
-    "test_breaker.c", "test_downstream.c", "test_egress.c", "test_frame.c", "program_tools.c", "test_program.c", "test_retry.c", "test_run.c",
+    "test_breaker.c", "test_downstream.c", "test_egress.c", "test_frame.c", "program_tools.c", "test_program.c", "run_rig.c", "test_retry.c", "test_run.c", "test_run_unsafe.c",
     "test_text.c",       "test_unpack.c", "test_wait.c",
 };
 

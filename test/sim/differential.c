@@ -8,7 +8,6 @@
 
 #include "test/sim/differential.h"
 
-constexpr uint64_t SEED_STEP = 0x9e3779b97f4a7c15U;
 constexpr size_t CALLS_LEAST = 20, CALLS_MORE = 41;
 constexpr int64_t HOUR_MS = 3'600'000, WEEK_MS = 7 * 24 * HOUR_MS;
 constexpr size_t SCHEDULES = 2000; /* in CI; fewer need not see everything */

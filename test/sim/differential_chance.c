@@ -2,8 +2,6 @@
  * what is there, now and then what was. */
 #include "test/sim/differential.h"
 
-constexpr uint64_t SEED_STEP = 0x9e3779b97f4a7c15U;
-
 uint64_t chance_bits(struct run *run)
 {
 	uint64_t bits = run->random += SEED_STEP;
