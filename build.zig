@@ -66,7 +66,7 @@ const api_tests = [_][]const u8{
     "test_request_state.c", "test_rpc.c", "test_subscription.c",
 };
 const worker_tests = [_][]const u8{
-    "test_breaker.c", "test_downstream.c", "test_egress.c", "test_frame.c", "test_program.c", "test_retry.c", "test_run.c",
+    "test_breaker.c", "test_downstream.c", "test_egress.c", "test_frame.c", "program_tools.c", "test_program.c", "run_rig.c", "test_retry.c", "test_run.c", "test_run_unsafe.c",
     "test_text.c",       "test_unpack.c", "test_wait.c",
 };
 
@@ -107,7 +107,7 @@ const model_files = [_][]const u8{
     "model.c", "model_accept.c", "model_input.c", "model_maintain.c", "model_operate.c", "model_work.c",
 };
 const differential_files = [_][]const u8{
-    "differential.c", "differential_api.c", "differential_keep.c", "differential_rows.c", "differential_work.c",
+    "differential.c", "differential_api.c", "differential_chance.c", "differential_keep.c", "differential_rows.c", "differential_work.c",
 };
 
 const runtime_systems = [_][]const u8{ "libpq", "ev", "msgpack", "libcrypto", "libpcre2-8" };
@@ -135,6 +135,7 @@ pub fn build(b: *std.Build) void {
         .optimize = optimize,
         .sanitize = sanitize,
         .plant = b.option([]const u8, "plant", "A bug to build in, for test/chaos/planted"),
+        .included = included(b),
         // Zig carries the run-times of TSan and UBSan, not of ASan; GCC's has the same interface.
         .asan = if (sanitize == .address) gccFile(b, "libasan.so") else null,
     };
@@ -207,6 +208,18 @@ pub fn build(b: *std.Build) void {
     b.step("cdb", "Write compile_commands.json").dependOn(&cdb.step);
 }
 
+/// An empty C file in a folder named by the content of all that a C file of ours may include or
+/// embed. Zig keeps, for a binary, what the objects made in its last build have read, and forgets it
+/// of those taken from the cache: after the second build it would miss a change of their headers.
+/// With this file in it every binary asks each object again, and that is known right.
+fn included(b: *std.Build) std.Build.LazyPath {
+    const read = b.addWriteFiles();
+    for ([_][]const u8{ "runtime", "api", "worker", "sql", "test", "deploy" }) |folder| {
+        _ = read.addCopyDirectory(b.path(folder), folder, .{ .include_extensions = &.{ ".h", ".def", ".sql" } });
+    }
+    return read.add("included.c", "");
+}
+
 /// Asked at configure time; the answer stays in the cached configuration until build.zig changes.
 fn gccFile(b: *std.Build, name: []const u8) std.Build.LazyPath {
     const path = b.run(&.{ "gcc", b.fmt("-print-file-name={s}", .{name}) });
@@ -220,6 +233,7 @@ const Project = struct {
     sanitize: Sanitize,
     asan: ?std.Build.LazyPath,
     plant: ?[]const u8,
+    included: std.Build.LazyPath,
 
     /// The C files of a folder; the one that holds the plant alone sees its define.
     fn sources(p: Project, m: *std.Build.Module, folder: []const u8, files: []const []const u8) void {
@@ -271,6 +285,7 @@ const Project = struct {
         // llhttp's header has no .pc file.
         m.addSystemIncludePath(.{ .cwd_relative = "/usr/share/include" });
         if (p.asan) |file| m.addObjectFile(file);
+        m.addCSourceFile(.{ .file = p.included });
         return m;
     }
 

@@ -314,6 +314,7 @@ static bool refuse(struct conn *conn, struct http_refusal refusal)
 /* Hands the whole request to the router, which may answer before it returns. */
 static void dispatch(struct conn *conn)
 {
+	hf_assert(conn->owner);
 	const struct http_request *request = http_request_of(conn->http);
 	struct arena *arena = arena_new(CALL_ARENA_BYTES_MAX +
 					CALL_ARENA_BODIES_MAX * conn->owner->limits.body_bytes_max);
@@ -344,6 +345,7 @@ static void dispatch(struct conn *conn)
 /* The parser is where it was: true when the bytes or the clock have something to say. */
 static bool advance_quiet(struct conn *conn)
 {
+	hf_assert(conn->owner);
 	bool partial = conn->state == CONN_READING;
 	if (conn->timed_out && partial)
 		return refuse(conn, (struct http_refusal){ 408, "request too slow" });
@@ -360,6 +362,7 @@ static bool advance_quiet(struct conn *conn)
 
 static bool advance_reading(struct conn *conn)
 {
+	hf_assert(conn->owner);
 	if (unparsed(conn) == 0)
 		return advance_quiet(conn);
 	conn->in_taken += http_read(conn->http, conn->in.data + conn->in_taken, unparsed(conn));

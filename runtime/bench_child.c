@@ -117,6 +117,7 @@ static void redirect(int log)
 		hf_assert(count + 1 < CHILD_WORDS_MAX);
 		words[count] = hf_strdup(spec->words[count]);
 	}
+	hf_assert(count > 0);
 	words[count] = nullptr;
 	execvpe(words[0], words, environment);
 	fprintf(stderr, "%s: %s\n", words[0], strerror(errno));

@@ -8,7 +8,7 @@
 #include "runtime/bench_load.h"
 #include "runtime/migrations.h"
 
-constexpr size_t STACK_BYTES = 256 * 1024;
+constexpr size_t STACK_BYTES = 262'144;
 constexpr useconds_t LOOK_US = 2'000;
 
 struct crew *crew_new(const char *dsn, void *ctx)

@@ -29,8 +29,9 @@ static char *find_prefix(void)
 	if (len <= 0)
 		return nullptr;
 	path[len] = '\0';
-	if (!parent(path) || !parent(path))
-		return nullptr;
+	for (int up = 0; up < 2; up++)
+		if (!parent(path))
+			return nullptr;
 	return hf_strdup(path);
 }
 

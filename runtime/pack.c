@@ -117,7 +117,7 @@ static enum hf_code name_read(struct pack_reader *reader, const char *tool_name)
 		[NAME] = { "name", MEMBER_STRING, true, 1, 64 },
 	};
 	const struct tool_file *file = tool_folder_find(reader->folder, "pack.json");
-	struct slice doc, values[COUNT];
+	struct slice doc = {}, values[COUNT];
 	if (file)
 		hf_try(pack_doc_read(reader, file, &doc));
 	if (file && tool_name)
@@ -145,7 +145,7 @@ static enum hf_code prompt_file_read(struct pack_reader *reader, const struct to
 	if (strncmp(file->path, FOLDER, folder_len) != 0 || strchr(file->path + folder_len, '/') ||
 	    len <= folder_len + end_len || strcmp(file->path + len - end_len, END) != 0)
 		return HF_OK;
-	struct slice doc;
+	struct slice doc = {};
 	hf_try(pack_doc_read(reader, file, &doc));
 	hf_cleanup(text) char *name =
 	    hf_strndup(file->path + folder_len, len - folder_len - end_len);
@@ -163,7 +163,7 @@ static enum hf_code parts_read(struct pack_reader *reader)
 		hf_try(prompt_file_read(reader, &reader->folder->files[i]));
 	const struct tool_file *resources =
 	    tool_folder_find(reader->folder, "resources/resources.json");
-	struct slice doc;
+	struct slice doc = {};
 	if (!resources)
 		return HF_OK;
 	hf_try(pack_doc_read(reader, resources, &doc));

@@ -199,6 +199,7 @@ static enum hf_code key_check(struct pack_reader *reader, const struct slice *va
 	struct hf_err inner = {};
 	bool templated = values[URI_TEMPLATE].len > 0;
 	*key = member_text(templated ? values[URI_TEMPLATE] : values[URI]);
+	hf_assert(*key);
 	path_down_text(&reader->parse, templated ? "uriTemplate" : "uri");
 	enum hf_code code = templated ? uri_template_check(slice_of(*key), &inner)
 				      : uri_check(slice_of(*key), &inner);

@@ -88,7 +88,7 @@ bool rfc3339_parse(struct slice text, int64_t *ms)
 			   .tm_hour = hour,
 			   .tm_min = minute,
 			   .tm_sec = second };
-	*ms = ((int64_t)timegm(&date) - offset * 60) * 1000 + fraction;
+	*ms = ((int64_t)timegm(&date) - (int64_t)offset * 60) * 1000 + fraction;
 	return true;
 }
 

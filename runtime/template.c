@@ -232,7 +232,7 @@ static enum hf_code fill(struct filler *filler, struct slice json, unsigned dept
 static enum hf_code fill_from(struct filler *filler, struct slice raw, unsigned depth)
 {
 	hf_cleanup(buf) struct buf scratch = {};
-	struct slice pointer = json_string_view(raw, &scratch), value;
+	struct slice pointer = json_string_view(raw, &scratch), value = {};
 	hf_try(resolve(filler->scope, pointer, &value, filler->err));
 	if (depth + depth_of(value) > JSON_DEPTH_MAX)
 		return hf_fail(filler->err, HF_LIMIT, "%.*s: nested deeper than %u in here",

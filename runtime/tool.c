@@ -297,6 +297,7 @@ static enum hf_code name_check(struct tool_parse *parse)
 static enum hf_code tombstone_check(struct tool_parse *parse)
 {
 	const struct tool *tool = parse->tool;
+	hf_assert(tool->phases);
 	const struct phase_spec *longest = &tool->phases[0];
 	for (size_t i = 0; i < tool->phases_count; i++)
 		for (const struct phase_spec *spec = &tool->phases[i]; spec; spec = spec->undo)

@@ -321,7 +321,7 @@ static enum hf_code exact_parse(const char *text, struct egress_target *out, str
 
 static enum hf_code any_parse(const char *text, struct egress_target *out, struct hf_err *err)
 {
-	struct egress_target with_port;
+	struct egress_target with_port = {};
 	char host[ENTRY_LEN_MAX + 2];
 	if (!*text)
 		return HF_OK;

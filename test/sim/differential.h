@@ -7,6 +7,7 @@
 
 #include "test/sim/model_inner.h"
 
+constexpr uint64_t SEED_STEP = 0x9e3779b97f4a7c15U;
 constexpr size_t TASKS_MAX = 64;
 constexpr size_t CLAIMS_MAX = 128;
 constexpr size_t WORKERS = 3, APIS = 2;

@@ -60,6 +60,18 @@ static const char *inputs[TOOLS_MAX][PHASES_MAX];
 	"\"attempts\":4,\"backoff_first_ms\":100,\"backoff_max_ms\":1000,\"timeout_ms\":8000"
 #define SEND "\"request\":{\"method\":\"POST\",\"url\":\"http://down/do/%d/{/task/effect_id}\"}"
 
+/* Only some of those that send also look whether it came. */
+static void add_verify(struct buf *out, char letter, int place)
+{
+	if (letter == 'v' || letter == 'c')
+		buf_add_format(out,
+			       ",\"verify\":{\"request\":{\"method\":\"GET\","
+			       "\"url\":\"http://down/see/%d/{/task/effect_id}\"},"
+			       "\"done_when\":\"/seen\",\"within_ms\":%d,\"every_ms\":400%s}",
+			       place, letter == 'v' ? 5'000 : 1'500,
+			       letter == 'c' ? ",\"otherwise\":\"continue\"" : "");
+}
+
 static void add_phase(struct buf *out, char letter, const char *name, int place)
 {
 	if (name)
@@ -126,13 +138,7 @@ static void add_phase(struct buf *out, char letter, const char *name, int place)
 			       place);
 		break;
 	}
-	if (letter == 'v' || letter == 'c')
-		buf_add_format(out,
-			       ",\"verify\":{\"request\":{\"method\":\"GET\","
-			       "\"url\":\"http://down/see/%d/{/task/effect_id}\"},"
-			       "\"done_when\":\"/seen\",\"within_ms\":%d,\"every_ms\":400%s}",
-			       place, letter == 'v' ? 5'000 : 1'500,
-			       letter == 'c' ? ",\"otherwise\":\"continue\"" : "");
+	add_verify(out, letter, place);
 }
 
 static enum hf_code read_file(void *, const char *, struct slice *content, bool *executable,

@@ -146,85 +146,85 @@ struct row {
 	const char *key, *text;
 };
 
+static const struct {
+	struct row rows[2];
+	int asks;
+	bool go_on;
+	enum phase_outcome outcome;
+	const char *state, *text; /* how they begin */
+} cases[] = {
+	{ {},
+	  INPUT_FORM,
+	  false,
+	  PHASE_ASK,
+	  "[{\"key\":\"a\",\"request\":" FORM("A 7?") "},{\"key\":\"b\",\"request\":" FORM(
+	      "B?") "}]",
+	  "asks: A 7?" },
+	{ { { "a", ROW("2", GIVEN, FORM("A 7?"), YES) } },
+	  INPUT_FORM,
+	  false,
+	  PHASE_ASK,
+	  "[{\"key\":\"b\"",
+	  "asks: B?" },
+	{ { { "a", ROW("2", "null", FORM("A 7?"), "null") },
+	    { "b", ROW("2", GIVEN, FORM("B?"), "{\"action\":\"decline\"}") } },
+	  INPUT_FORM,
+	  false,
+	  PHASE_ASK,
+	  "[{\"key\":\"a\"",
+	  "asks: A 7?" },
+	{ { { "a", ROW("2", GIVEN, FORM("old?"), YES) },
+	    { "b", ROW("-1", GIVEN, "null", "{\"action\":\"cancel\"}") } },
+	  INPUT_FORM,
+	  false,
+	  PHASE_DONE,
+	  "{\"a\":" YES ",\"b\":{\"action\":\"cancel\"}}",
+	  "" },
+	/* What does not fit is asked again, under another key. */
+	{ { { "a", ROW("2", GIVEN, FORM("A 7?"), BAD) }, { "b", ROW("-1", GIVEN, "null", "7") } },
+	  INPUT_FORM,
+	  false,
+	  PHASE_ASK,
+	  "[{\"key\":\"a.2\",\"request\":{",
+	  "asks: A 7?" },
+	{ { { "a", ROW("2", GIVEN, FORM("A 7?"), BAD) },
+	    { "a.2", ROW("2", GIVEN, FORM("A 7?"), YES) } },
+	  INPUT_FORM,
+	  false,
+	  PHASE_ASK,
+	  "[{\"key\":\"b\"",
+	  "asks: B?" },
+	{ { { "a", ROW("2", "\"silence\"", FORM("A 7?"), "null") } },
+	  INPUT_FORM,
+	  false,
+	  PHASE_FAILED,
+	  "",
+	  "rest got no answer to a within 0.3 s" },
+	{ { { "a", ROW("2", "\"silence\"", FORM("A 7?"), "null") },
+	    { "b", ROW("2", GIVEN, FORM("B?"), YES) } },
+	  INPUT_FORM,
+	  true,
+	  PHASE_DONE,
+	  "{\"a\":null,\"b\":" YES "}",
+	  "" },
+	{ {},
+	  INPUT_URL,
+	  false,
+	  PHASE_FAILED,
+	  "",
+	  "rest asks for what its caller's client does not declare it can be asked: "
+	  "{\"elicitation\":{\"form\":{}}}" },
+	{ {}, 0, true, PHASE_DONE, "{\"a\":null,\"b\":null}", "" },
+	{ { { "b", ROW("1", "null", "null", "null") } },
+	  INPUT_FORM,
+	  false,
+	  PHASE_FAILED,
+	  "",
+	  "rest asks under the key b, which another phase has used" },
+};
+
 HF_TEST(wait, input_is_asked_for_until_all_of_it_is_there)
 {
-	static const struct {
-		struct row rows[2];
-		int asks;
-		bool go_on;
-		enum phase_outcome outcome;
-		const char *state, *text; /* how they begin */
-	} cases[] = {
-		{ {},
-		  INPUT_FORM,
-		  false,
-		  PHASE_ASK,
-		  "[{\"key\":\"a\",\"request\":" FORM("A 7?") "},{\"key\":\"b\",\"request\":" FORM(
-		      "B?") "}]",
-		  "asks: A 7?" },
-		{ { { "a", ROW("2", GIVEN, FORM("A 7?"), YES) } },
-		  INPUT_FORM,
-		  false,
-		  PHASE_ASK,
-		  "[{\"key\":\"b\"",
-		  "asks: B?" },
-		{ { { "a", ROW("2", "null", FORM("A 7?"), "null") },
-		    { "b", ROW("2", GIVEN, FORM("B?"), "{\"action\":\"decline\"}") } },
-		  INPUT_FORM,
-		  false,
-		  PHASE_ASK,
-		  "[{\"key\":\"a\"",
-		  "asks: A 7?" },
-		{ { { "a", ROW("2", GIVEN, FORM("old?"), YES) },
-		    { "b", ROW("-1", GIVEN, "null", "{\"action\":\"cancel\"}") } },
-		  INPUT_FORM,
-		  false,
-		  PHASE_DONE,
-		  "{\"a\":" YES ",\"b\":{\"action\":\"cancel\"}}",
-		  "" },
-		/* What does not fit is asked again, under another key. */
-		{ { { "a", ROW("2", GIVEN, FORM("A 7?"), BAD) },
-		    { "b", ROW("-1", GIVEN, "null", "7") } },
-		  INPUT_FORM,
-		  false,
-		  PHASE_ASK,
-		  "[{\"key\":\"a.2\",\"request\":{",
-		  "asks: A 7?" },
-		{ { { "a", ROW("2", GIVEN, FORM("A 7?"), BAD) },
-		    { "a.2", ROW("2", GIVEN, FORM("A 7?"), YES) } },
-		  INPUT_FORM,
-		  false,
-		  PHASE_ASK,
-		  "[{\"key\":\"b\"",
-		  "asks: B?" },
-		{ { { "a", ROW("2", "\"silence\"", FORM("A 7?"), "null") } },
-		  INPUT_FORM,
-		  false,
-		  PHASE_FAILED,
-		  "",
-		  "rest got no answer to a within 0.3 s" },
-		{ { { "a", ROW("2", "\"silence\"", FORM("A 7?"), "null") },
-		    { "b", ROW("2", GIVEN, FORM("B?"), YES) } },
-		  INPUT_FORM,
-		  true,
-		  PHASE_DONE,
-		  "{\"a\":null,\"b\":" YES "}",
-		  "" },
-		{ {},
-		  INPUT_URL,
-		  false,
-		  PHASE_FAILED,
-		  "",
-		  "rest asks for what its caller's client does not declare it can be asked: "
-		  "{\"elicitation\":{\"form\":{}}}" },
-		{ {}, 0, true, PHASE_DONE, "{\"a\":null,\"b\":null}", "" },
-		{ { { "b", ROW("1", "null", "null", "null") } },
-		  INPUT_FORM,
-		  false,
-		  PHASE_FAILED,
-		  "",
-		  "rest asks under the key b, which another phase has used" },
-	};
 	static char name[] = "rest";
 	for (size_t i = 0; i < countof(cases); i++) {
 		struct claimed_step steps[2] = {};
