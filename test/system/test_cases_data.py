@@ -18,6 +18,7 @@ import time
 import uuid
 
 import rig
+from patience import soon
 from rig import check, equal
 
 LANES = 4
@@ -279,7 +280,7 @@ def says(say, what, status="completed", tries=1, anything=None):
     began = time.monotonic()
     answer = own().call("says", {"effect_id": effect_id, "say": json.dumps(say)})
     task = finish(answer, what, status)
-    check(time.monotonic() - began < 10, f"{what}: soon", time.monotonic() - began)
+    soon(began, 10, f"{what}: soon")
     started = (stack.folder / f"{effect_id}.log").read_text().count("start")
     equal(started, tries, f"{what}: tries")
     counts["plain"] += 1
@@ -466,7 +467,7 @@ def b025_b026_in_sql_phases():
             continue
         began = time.monotonic()
         task = strict(own().wait(handle.task_id, 30), what).get("result", {})
-        check(time.monotonic() - began < 5, f"{what}: soon", time.monotonic() - began)
+        soon(began, 5, f"{what}: soon")
         got = (last(task) if task.get("status") == "completed"
                else (task.get("error") or {}).get("message", ""))
         if tool in SQL_GOOD:

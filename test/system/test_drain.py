@@ -13,10 +13,12 @@ import time
 import uuid
 
 import rig
+from patience import soon
 from rig import check, equal, until
 
 DELAY_MS, GRACE_S = 1_500, 10
 CALLS_PER_S, CALLERS = 50, 5
+CALLS_MIN = 60
 TASKS, SLOW_MS = 20, 4_000
 counts = {"calls": 0, "resets": 0, "handed_back": 0, "drains": 0}
 SETTINGS = {"api": {"drain_delay_ms": DELAY_MS, "drain_ms": 1_000 * (GRACE_S - 4)},
@@ -72,11 +74,11 @@ def an_api_that_drains_resets_nobody():
     loads = [Load(api) for _ in range(CALLERS)]
     for load in loads:
         load.start()
-    time.sleep(1)
+    until(lambda: sum(len(load.answers) for load in loads) > CALLS_MIN, 60, "the load is under way")
     asked = time.monotonic()
     api.signal(signal.SIGTERM)
     until(lambda: status(api)[0] == 503, 1, "readiness says 503 at once", 0.005)
-    check(time.monotonic() - asked < 1, "503 within a second", time.monotonic() - asked)
+    soon(asked, 1, "503 within a second")
     while time.monotonic() - asked < DELAY_MS / 1000 - 0.5:
         equal(status(api), (503, b'{"status":"draining"}'), "a new connection is still taken")
         time.sleep(0.1)
@@ -100,34 +102,30 @@ def a_worker_that_drains_hands_on():
     equal(second.terminate(), 0, "the second rests, so that the first has them all")
     begun = [begin({"P1": [{"sleep_ms": 100}], "P2": [{"sleep_ms": SLOW_MS if n % 4 == 0 else 0}],
                     "P3": [{"gate": "go"}]}) for n in range(TASKS)]
+    ids = {effect_id for effect_id, _ in begun}
+    until(lambda: ids <= {line["effect_id"] for line in run_by(first)}, 60, "the first has them all")
     second.start()
     until(lambda: "serving" in second.log().rpartition("worker ended")[2], 20, "the second serves again")
     until(lambda: len(stack.run_log(what="gate")) >= TASKS // 2 + 1, 60, "most are in their last phase")
-    check(run_by(first), "the worker runs them")
-    asked = time.time()
     first.signal(signal.SIGTERM)
-    late = [begin({}) for _ in range(5)]  # of these it takes none
+    until(lambda: "draining" in first.log(), 5, "it says that it drains", 0.001)
+    late = [begin({}) for _ in range(5)]
     equal(first.popen.wait(GRACE_S), 0, "a worker ends with 0 in its grace")
-    took = time.time() - asked
+    released = time.monotonic()
+    until(lambda: stack.query("SELECT 1 FROM holdfast.work WHERE incarnation IS NULL LIMIT 1") == [], 20,
+          "all of it is taken over")
+    soon(released, 1, "within a second of its release")
     for effect_id, _ in begun:
         stack.open_gate(effect_id, "go")
-    equal([line for line in run_by(first) if line["at"] > asked + 0.1 and line["phase"] == "P1"], [],
+    equal({effect_id for effect_id, _ in late} & {line["effect_id"] for line in run_by(first)}, set(),
           "it claims nothing more")
     for effect_id, task in begun + late:
         equal(client.wait(task, 60).result["status"], "completed", "every task is completed")
         attempts = {line["attempt"] for line in stack.run_log(effect_id, "start")}
         equal(attempts, {1}, "no attempt is spent")
-    moved = 0
-    for effect_id, _ in begun:
-        by_phase = {}
-        for line in stack.run_log(effect_id, "start"):
-            by_phase.setdefault(line["phase"], []).append(line["at"])
-        again = [times for times in by_phase.values() if len(times) > 1]
-        moved += bool(again)
-        for times in again:
-            check(times[-1] - asked < took + 1, "taken over within a second of its release",
-                  (times[-1] - asked, took))
-    counts["handed_back"] += moved
+    for effect_id in ids:
+        phases = [line["phase"] for line in stack.run_log(effect_id, "start")]
+        counts["handed_back"] += len(phases) > len(set(phases))
     equal(stack.query("SELECT count(*) FROM holdfast.event WHERE kind = 'crash'"), [(0,)],
           "nobody was thought dead")
     counts["drains"] += 1
@@ -143,10 +141,11 @@ def a_second_signal_ends_at_once():
         began = time.monotonic()
         process.signal(signal.SIGTERM)
         time.sleep(0.2)
-        check(process.alive(), f"{process.name} drains")
+        # One that stood still for so long may have ended by itself.
+        check(process.alive() or time.monotonic() - began > DELAY_MS / 1000, f"{process.name} drains")
         process.signal(signal.SIGTERM)
         process.popen.wait(5)
-        check(time.monotonic() - began < 3, f"{process.name}: the second signal ends it at once")
+        soon(began, 3, f"{process.name}: the second signal ends it at once")
     stack.open_gate(effect_id, "in")
     equal(client.wait(task, 60).result["status"], "completed", "what it left goes on by the lease")
     equal(stack.effects_by_id().get(effect_id, 0) <= 1, True, "one effect at most")
@@ -208,5 +207,5 @@ for part in (an_api_that_drains_resets_nobody, a_worker_that_drains_hands_on,
     began = time.monotonic()
     part()
     print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
-check(counts["calls"] > 60 and counts["handed_back"] > TASKS // 2, "enough was under way", counts)
+check(counts["calls"] > CALLS_MIN and counts["handed_back"] > TASKS // 2, "enough was under way", counts)
 rig.finish("drain", counts)

@@ -15,6 +15,7 @@ import uuid
 
 import rig
 from pair import Pair, start
+from patience import soon
 from rig import check, equal, until
 
 counts = {"gaps": 0, "tasks": 0, "writes_again_ms_max": 0}
@@ -121,9 +122,9 @@ def gap(stack, what):
 
 def write_again(stack, what, began, pids):
     """Each process writes, by its own metrics and by what is accepted and run."""
-    until(stack.all_ready, WRITES_AGAIN_S, f"{what}: every process is ready")
+    until(stack.all_ready, 3 * WRITES_AGAIN_S, f"{what}: every process is ready")
     took = time.monotonic() - began
-    check(took <= WRITES_AGAIN_S, f"{what}: within {WRITES_AGAIN_S} s", took)
+    soon(began, WRITES_AGAIN_S, f"{what}: within {WRITES_AGAIN_S} s")
     counts["writes_again_ms_max"] = max(counts["writes_again_ms_max"], int(took * 1000))
     for api in range(len(stack.apis)):
         answer = stack.client(api=api).call("probe", {"effect_id": fresh(), "plan": POST})

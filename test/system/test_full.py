@@ -15,6 +15,7 @@ import time
 
 import disk
 import rig
+from patience import soon
 from rig import check, equal, until
 
 counts = {"connections_max": 0, "samples": 0, "starved_tasks": 0, "saved_late": 0, "refused": 0}
@@ -266,7 +267,7 @@ def refused(stack, start):
     took = time.monotonic() - asked
     equal(answer.status, 503, "full: a call")
     check(answer.headers.get("Retry-After"), "full: Retry-After")
-    check(took < TOLD_S, "full: told in time", took)
+    soon(asked, TOLD_S, "full: told in time")
     crashed = any("PANIC" in line for line in stack.cluster.log(start))
     executed = (answer.data or {}).get("executed")
     # "maybe" is right where the call was in flight when its time was over.

@@ -66,7 +66,7 @@ class Starts:
             return admin.execute(sql).fetchall()
 
     def start(self, number):
-        """Migrates and then serves, as a pod does: API processes, and the last a worker."""
+        """Migrates, again where a lock was held, and then serves, as a pod does: API processes, and the last a worker."""
         counts["starts"] += 1
         folder = self.stack.folder
         worker = number == STARTERS - 1
@@ -78,7 +78,7 @@ class Starts:
         dsns = {f"HOLDFAST_{role.upper()}_DSN": self.pooler.dsn(user, self.name)
                 for role, user in ROLES.items()}
         return rig.Process(f"{self.name}-{number}", [
-            "/bin/sh", "-c", '"$0" migrate && exec "$0" "$@"', str(NEW), *flags],
+            "/bin/sh", "-c", 'until "$0" migrate; do sleep 0.2; done; exec "$0" "$@"', str(NEW), *flags],
             self.stack.env(HOLDFAST_DSN=self.pooler.dsn(database=self.name), **dsns),
             str(self.stack.logs / f"{self.name}-{number}.log"))
 
@@ -193,7 +193,9 @@ def under_load(stack):
     ender = threading.Timer(4, long.close)
     ender.start()
     rig.HOLDFAST = NEW
-    rig.in_parallel(lambda _: stack.command("migrate"), [1, 2, 3])
+    rig.in_parallel(lambda _: until(
+        lambda: stack.command("migrate", check_code=None).returncode == 0, 2 * UP_S_MAX,
+        "migrated, by one that comes again when it was told that a lock is held"), [1, 2, 3])
     ender.join()
     equal(stack.query("SELECT max(version) FROM holdfast.schema_version")[0][0], newest(),
           "migrated under load")
