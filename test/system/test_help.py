@@ -2,14 +2,13 @@
 without a database, with a wrong one and with an older one. Pages, man page and tables are made of the
 .def files, which are held here against the sources that use the words."""
 
-import pathlib
 import re
 import subprocess
 
 import rig
 from rig import check, equal
 
-ROOT = pathlib.Path(rig.HOLDFAST).resolve().parents[2]
+ROOT = rig.ROOT
 ENV = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
 counts = {"commands": 0, "words": 0, "refusals": 0, "types": 0}
 
