@@ -1,7 +1,7 @@
 """Clients that know no tasks: a plain tools/call that waits on its JSON or its stream, is cut off or
 hangs up half way, and comes back with the same effect ID, to whichever API process, until it has
-its result. It checks what the README's table promises such a client: one task, the stored result
-byte for byte, "still running" past the window, and companions that say the same."""
+its result. It checks what the table of deploy/OPERATING.md promises such a client: one task, the
+stored result byte for byte, "still running" past the window, and companions that say the same."""
 
 import collections
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Case B052, too many connections and a disk that is full. Six processes share too few connections:
-none takes more than the README's formula says, none ends or hammers, each says whether it is ready,
+none takes more than deploy/OPERATING.md says, none ends or hammers, each says whether it is ready,
 and all work completes when there is room. Then Postgres on 64 MiB that fill up while tasks save what
 they did: they stay at their last committed phase, calls are refused and leave nothing, and with room
 again everything completes, with one effect each under one key."""
@@ -21,7 +21,7 @@ from rig import check, equal, until
 counts = {"connections_max": 0, "samples": 0, "starved_tasks": 0, "saved_late": 0, "refused": 0}
 QUICK = {"worker": {"beat_ms": 200, "lease_ms": 3000, "poll_ms": 100},
          "api": {"beat_ms": 200}, "maintain": {"lease_ms": 3000, "maintain_ms": 200}}
-# The README's formula.
+# The formula of deploy/OPERATING.md, Connections.
 SQL_CONNECTIONS = 4
 TAKES = {"api": 3, "worker": 3 + SQL_CONNECTIONS, "maintain": 1}
 ROOM = 20

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Metrics (design V10, rule 8): each role exposes what the table says, in a format that a strict
 parser takes; counters move with what happened; /readyz flips when Postgres goes and the listener
-answers all the while; odd, large and slow requests are refused and bounded; README names them all."""
+answers all the while; odd, large and slow requests are refused and bounded; the alerts name what there is."""
 
 import http.client
 import json
@@ -145,18 +145,17 @@ def new_id():
     return f"metrics-{uuid.uuid4()}"
 
 
-def readme_names_them_all():
-    """In the table of README, with their label and process, and no other."""
-    text = (rig.ROOT / "README.md").read_text()
-    rows = re.findall(r"^\| `(holdfast_\w+)`(?: by (\w+))? \| ([a-z, ]+) \| .+ \|$", text, re.M)
-    letters = {"all": "awm", "api": "a", "worker": "w", "maintain": "m"}
-    told = {name: (label, "".join(letters[word] for word in who.split(", ")))
-            for name, label, who in rows}
-    equal(told, {name: (row["label"], row["roles"]) for name, row in TABLE.items()},
-          "README's table is metrics.def's")
-    used = set(re.findall(r"\bholdfast_[a-z_]+\b", text.partition("## What to watch")[2]
-                          .partition("\n## ")[0]))
-    equal(used - set(TABLE), set(), "README names no metric that is not there")
+def alerts_name_what_there_is():
+    """In deploy/OPERATING.md, with a label where there is one."""
+    text = (rig.ROOT / "deploy" / "OPERATING.md").read_text()
+    used = re.findall(r"\b(holdfast_[a-z_]+)\b(?:\{([a-z_]+)=\"([a-z_]+)\"\})?",
+                      text.partition("\n## What to watch")[2].partition("\n## ")[0])
+    check(len(used) >= 15, "there are alerts", used)
+    equal({name for name, _, _ in used} - set(TABLE), set(), "no alert is of no metric")
+    for name, label, value in used:
+        row = TABLE.get(name, {"label": "", "values": []})
+        check(not label or (label == row["label"] and value in (row["values"] or [value])),
+              "its label and value are there", (name, label, value))
 
 
 def calls():
@@ -524,7 +523,7 @@ def everything_was_seen():
 def main():
     for seen in everyone:
         until(seen.ready, 20, f"{seen.process.name} ready")
-    readme_names_them_all()
+    alerts_name_what_there_is()
     calls()
     troubles()
     plain()

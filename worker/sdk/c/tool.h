@@ -1,5 +1,7 @@
 /* holdfast/tool.h - writes a program phase in C. The program calls tool_main with one function; the
- * worker starts it, keeps it, and has it run one task after the other. Link with msgpackc.
+ * worker starts it, keeps it, and has it run one task after the other. In a checkout:
+ *
+ *   cc -Izig-out/include -o twice twice.c -Lzig-out/lib -lsdk -lmsgpackc
  *
  *   static int run(struct tool_run *run)
  *   {
@@ -47,6 +49,7 @@ const msgpack_object *tool_input(const struct tool_run *run);
 const msgpack_object *tool_state(const struct tool_run *run, const char *phase);
 const char *tool_task_id(const struct tool_run *run);
 const char *tool_name(const struct tool_run *run);
+/* Which phase it is, for a program that serves several. */
 const char *tool_phase_name(const struct tool_run *run);
 const char *tool_effect_id(const struct tool_run *run);
 /* W3C traceparent of this attempt's span; "" where the call came with no trace. */
