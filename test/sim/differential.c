@@ -321,7 +321,7 @@ void row_bool(struct buf *row, bool yes)
 	buf_add_text(row, yes ? "t|" : "f|");
 }
 
-/* As accept_call(): the first columns of a view. */
+/* As accept_bounded(): the first columns of a view. */
 void row_view(struct buf *row, const struct task_view *view)
 {
 	row_id(row, &view->id);

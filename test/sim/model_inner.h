@@ -99,6 +99,8 @@ const struct model_tool *tool_of(const struct model *model, const struct model_t
 struct model_step *step_find(const struct model_task *task, int32_t place);
 /* Zeroed but for place; where one stands already nullptr. */
 struct model_step *step_add(struct model_task *task, int32_t place);
+/* Of the key that the phase at that place is sent with. */
+int generation_of(const struct model *model, const struct model_task *task, int32_t place);
 void step_delete(struct model_task *task, int32_t place);
 void event_add(struct model *model, struct model_task *task, const char *kind, struct slice text);
 void intent_add(struct model_task *task, int phase, const struct uuid *token, struct slice name,

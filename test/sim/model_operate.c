@@ -43,6 +43,7 @@ static void settle_done(struct model *model, struct model_task *task,
 	step->state = text_keep_empty(verdict->state);
 	step->answer = text_format("settled by %.*s", (int)act->by.len, act->by.data);
 	step->attempt = task->attempt;
+	step->generation = generation_of(model, task, step->place);
 	step->at_ms = model->now_ms;
 }
 

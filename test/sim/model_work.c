@@ -382,7 +382,7 @@ int next_undo(const struct model *model, const struct model_task *task, int afte
 	return next;
 }
 
-static int generation_of(const struct model *model, const struct model_task *task, int32_t place)
+int generation_of(const struct model *model, const struct model_task *task, int32_t place)
 {
 	int phase = place / STEP_PLACES_PER_PHASE;
 	return task->generations && phase < tool_of(model, task)->phases_count

@@ -84,8 +84,8 @@ class Bench(test_store.Bench):
         if reason is None:
             equal(seen, [], f"{state} waits for nothing")
             return
-        equal(seen[:3], (state, reason, act), f"{state} in waiting")
-        check(all(word in seen[3] for word in words), f"{state} says {words}", seen[3])
+        equal(tuple(seen[:3]), (state, reason, act), f"{state} in waiting")
+        check(seen and all(word in seen[3] for word in words), f"{state} says {words}", seen)
 
     def columns_are_a_promise(self):
         for view, wanted in COLUMNS.items():
