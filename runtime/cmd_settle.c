@@ -24,6 +24,7 @@ struct options {
 /* Where the task stands: what settle() has to be told of its phase. */
 struct place {
 	char *phase; /* heap */
+	char *reads; /* heap, nullable: the first place where a later part reads its state */
 	int64_t visible_within_ms;
 };
 
@@ -41,6 +42,19 @@ static enum hf_code on_flag(void *ctx, const char *name, const char *value, stru
 	return HF_OK;
 }
 
+/* The first pointer of a template into the state of that phase. */
+static char *reads_of(const char *doc, const char *phase)
+{
+	char *place = hf_format("/state/%s", phase), *reads = nullptr;
+	for (const char *at = doc; !reads && (at = strstr(at, place)); at++) {
+		size_t len = strcspn(at, "\"}");
+		if (at[strlen(place)] == '/' || len == strlen(place))
+			reads = hf_format("%.*s", (int)len, at);
+	}
+	free(place);
+	return reads;
+}
+
 /* The phase it stands at, out of its own version of tool.json. */
 static enum hf_code place_find(PGconn *conn, const struct options *options, struct place *place,
 			       struct hf_err *err)
@@ -48,10 +62,11 @@ static enum hf_code place_find(PGconn *conn, const struct options *options, stru
 	char *task = bytea_text(options->id.bytes, TASK_ID_BYTES);
 	const char *const values[] = { task };
 	PGresult *result = nullptr;
-	enum hf_code code = pg_run(conn,
-				   "SELECT w.phase, t.doc FROM holdfast.work w "
-				   "JOIN holdfast.tool t ON t.tool = w.queue WHERE w.task = $1",
-				   1, values, &result, err);
+	enum hf_code code =
+	    pg_run(conn,
+		   "SELECT w.phase, t.doc, w.state = 'unknown' FROM holdfast.work w "
+		   "JOIN holdfast.tool t ON t.tool = w.queue WHERE w.task = $1",
+		   1, values, &result, err);
 	free(task);
 	hf_try(code);
 	struct slice name = {}, visible = {};
@@ -71,6 +86,8 @@ static enum hf_code place_find(PGconn *conn, const struct options *options, stru
 		char *text = name.len > 0 ? json_string_dup(name) : nullptr;
 		if (text)
 			place->phase = hf_format("%s%s", undoing ? "undo:" : "", text);
+		if (text && !undoing && PQgetvalue(result, 0, 2)[0] == 't')
+			place->reads = reads_of(doc.data, text);
 		free(text);
 	}
 	if (visible.len > 0 && !json_integer(visible, &place->visible_within_ms))
@@ -86,7 +103,11 @@ static enum hf_code state_text(const char *json, char **out, struct hf_err *err)
 {
 	struct slice text = slice_of(json ? json : "{}");
 	if (json_scan(text, err) != HF_OK)
-		return hf_wrap(err, "--state");
+		return hf_wrap(err, "nothing was done: --state is no JSON");
+	if (json_type_of(json_trim(text)) != JSON_OBJECT)
+		return hf_fail(
+		    err, HF_INVALID,
+		    "nothing was done: --state must be a JSON object, as '{\"number\": 8}'");
 	hf_cleanup(buf) struct buf state = {};
 	value_from_json(json_trim(text), &state);
 	*out = bytea_text((const unsigned char *)state.data, state.len);
@@ -100,6 +121,12 @@ static enum hf_code settle(PGconn *conn, const struct options *options, char **a
 	char *state = nullptr;
 	hf_try(place_find(conn, options, &place, err));
 	enum hf_code code = state_text(options->state, &state, err);
+	if (code == HF_OK && !options->state && place.reads &&
+	    strcmp(options->verdict, "done") == 0)
+		code = hf_fail(err, HF_INVALID,
+			       "nothing was done: the tool reads %s, so say what phase %s gave, "
+			       "with --state '{...}' ('{}': nothing)",
+			       place.reads, place.phase);
 	if (code == HF_OK) {
 		char week[16], visible[24];
 		snprintf(week, sizeof week, "%d", task_id_week(&options->id));
@@ -120,6 +147,7 @@ static enum hf_code settle(PGconn *conn, const struct options *options, char **a
 	}
 	free(state);
 	free(place.phase);
+	free(place.reads);
 	return code;
 }
 

@@ -139,7 +139,7 @@ static void print_attempt(struct slice entry)
 {
 	struct slice took;
 	if (get_int(entry, "attempt") > 0)
-		printf("attempt %" PRId64, get_int(entry, "attempt"));
+		printf(", attempt %" PRId64, get_int(entry, "attempt"));
 	if (get(entry, "took_ms", &took)) {
 		char span[SPAN_TEXT_LEN_MAX + 1];
 		printf(", took %s", span_format(get_int(entry, "took_ms"), span));
@@ -176,7 +176,7 @@ static void print_entry(struct slice entry)
 	}
 	print_padded(entry, "phase", STORY_NAME_COLUMNS);
 	if (json_string_is(what, "recovery_point")) {
-		printf("done, ");
+		printf("done");
 	} else {
 		print_value(what, STORY_NAME_COLUMNS);
 		if (get(entry, "request", &value) || get(entry, "told", &value) ||
@@ -188,7 +188,6 @@ static void print_entry(struct slice entry)
 			putchar(' ');
 			print_member(entry, "name", STORY_TEXT_COLUMNS);
 		}
-		printf(", ");
 	}
 	print_attempt(entry);
 	if (get(entry, "text", &value)) {

@@ -66,9 +66,8 @@ static void lose(struct beat *beat, bool taken)
 {
 	if (beat->state == BEAT_LOST)
 		return;
-	char id[sizeof beat->incarnation.bytes * 2 + 1];
-	log_warn("incarnation lost", "incarnation",
-		 hex_format(beat->incarnation.bytes, sizeof beat->incarnation.bytes, id), "reason",
+	char id[UUID_TEXT_LEN + 1];
+	log_warn("incarnation lost", "incarnation", uuid_format(&beat->incarnation, id), "reason",
 		 taken ? "declared dead" : "no beat was acknowledged in time", "running",
 		 LOG_INT(beat->hooks.running(beat->hooks.ctx)), nullptr);
 	metric_add(METRIC_incarnations_lost_total, taken ? "dead" : "lease", 1);
@@ -83,6 +82,9 @@ static void acknowledge(struct beat *beat)
 	beat->acknowledged = beat->sent_ms;
 	beat->hooks.renewed(beat->hooks.ctx, beat->sent_ms, beat->settings.lease_ms);
 	if (beat->state == BEAT_REGISTERING) {
+		char id[UUID_TEXT_LEN + 1];
+		log_info("incarnation registered", "incarnation",
+			 uuid_format(&beat->incarnation, id), nullptr);
 		beat->state = BEAT_HELD;
 		beat->hooks.ready(beat->hooks.ctx);
 	}

@@ -345,7 +345,8 @@ static void digest_crash(struct run *run)
 		run_end_by_wish(run, happened);
 	} else if (crashes >= run->tool->crash_limit) {
 		hf_cleanup(buf) struct buf text = {};
-		buf_add_format(&text, "worker died, %d times in all: ", crashes);
+		buf_add_format(&text, "program or worker died, %d times of %d: ", crashes,
+			       run->tool->crash_limit);
 		buf_add_slice(&text, buf_slice(&run->result.text));
 		run_fail(run, "crash_limit", buf_slice(&text), happened);
 	} else {

@@ -50,6 +50,8 @@ settle(task, "done", code=2)
 settle(task, "perhaps", *by, code=2)
 settle(task[:-4] + "AAAA", "done", *by, code=1)
 settle(task, "done", *by, "--state", "{", code=1)
+settle(task, "done", *by, "--state", "8", code=1)
+check("/state/post" in settle(task, "done", *by, code=1), "done: what the tool reads must be told")
 settle(task, "done", *by, "--state", '{"id":"4711"}')
 ended = client.wait(task).result
 equal((ended["status"], ended["result"]["structuredContent"]), ("completed", {"answer": {"id": "4711"}}),
@@ -70,4 +72,4 @@ error = client.wait(task).result["error"]
 equal((error["code"], error["data"]["executed"]), (1500, "maybe"), "fail says that it may have happened")
 equal(effects("lost-fail"), 1, "and nothing was sent again")
 
-rig.finish("settle", counts, {"unknown": 3, "settled": 3, "refused": 5})
+rig.finish("settle", counts, {"unknown": 3, "settled": 3, "refused": 7})

@@ -218,7 +218,7 @@ HF_TEST(run, a_crash_spends_no_attempt_and_its_wait_grows_to_a_limit, .init = se
 			cr_assert_geq(store.delay_ms, 500 << crashes);
 		} else {
 			expect_write("failed");
-			expect_inside("worker died, 3 times in all: signal 6");
+			expect_inside("program or worker died, 3 times of 3: signal 6");
 			expect_inside("\"executed\":\"no\"");
 		}
 		answer();
