@@ -57,11 +57,10 @@ constexpr int64_t COPY_DELAY_MS = 5'000;   /* until somebody has confirmed it */
 constexpr int64_t NO_KEY_DELAY_MS = 5'000; /* for another worker to take it */
 constexpr int64_t KEY_MARGIN_PERCENT = 5;  /* of the key's window, kept unused */
 
-static const struct phase_kind *const kinds[] = {
-	[PHASE_SQL] = &phase_sql,
-	[PHASE_HTTP] = &phase_http,
-	[PHASE_PROGRAM] = &phase_program,
-	[PHASE_WAIT] = &phase_wait,
+static const struct phase_kind *const kinds[PHASE_TYPES] = {
+#define PHASE(id, name, ...) [PHASE_##id] = &phase_##name,
+#include "runtime/phases.def"
+#undef PHASE
 };
 
 #define TO(state) (1U << (state))
