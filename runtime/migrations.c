@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "runtime/base.h"
+#include "runtime/db.h"
 
 /* The array order is the order of application: each builds on those before. */
 #define EMBED(name) static const char name[] =
@@ -102,6 +103,7 @@ static const struct {
 	{ 10, "0010_limits", sql_0010_limits, "0.1.0" },
 	{ 11, "0011_restore", sql_0011_restore, "0.1.0" },
 };
+static_assert(countof(migrations) == DB_SCHEMA_VERSION, "db.h: the number of the last");
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
 static const char *const functions[] = {
