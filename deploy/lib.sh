@@ -89,10 +89,11 @@ install_all() {
 	install_zig
 }
 
-# Quiet when it works; the whole output when it does not.
+# Quiet when it works; the whole output when it does not. Twice the processors: Zig counts who only
+# waits for others.
 build() {
 	mkdir -p "$logs"
-	(cd "$root" && zig build "$@") >"$logs/build.log" 2>&1 </dev/null || {
+	(cd "$root" && zig build -j$(($(nproc) * 2)) "$@") >"$logs/build.log" 2>&1 </dev/null || {
 		cat "$logs/build.log" >&2
 		die "the build failed"
 	}

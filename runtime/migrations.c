@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "runtime/base.h"
+#include "runtime/db.h"
 
 /* The array order is the order of application: each builds on those before. */
 #define EMBED(name) static const char name[] =
@@ -113,6 +114,7 @@ static const struct {
 	{ 12, "0012_leave", sql_0012_leave, "0.1.0" },
 	{ 13, "0013_intent_key", sql_0013_intent_key, "0.1.0" },
 };
+static_assert(countof(migrations) == DB_SCHEMA_VERSION, "db.h: the number of the last");
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
 static const char *const functions[] = {

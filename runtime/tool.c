@@ -97,7 +97,11 @@ const char *effect_class_name(enum effect_class effect)
 
 const char *phase_type_name(enum phase_type type)
 {
-	static const char *const names[] = { "sql", "http", "program", "wait" };
+	static const char *const names[] = {
+#define PHASE(id, name, ...) [PHASE_##id] = #name,
+#include "runtime/phases.def"
+#undef PHASE
+	};
 	hf_assert((size_t)type < countof(names));
 	return names[type];
 }

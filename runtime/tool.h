@@ -13,7 +13,12 @@
 enum effect_class { EFFECT_LOCAL, EFFECT_PURE, EFFECT_KEYED, EFFECT_LOOKUP, EFFECT_UNSAFE };
 const char *effect_class_name(enum effect_class effect);
 
-enum phase_type { PHASE_SQL, PHASE_HTTP, PHASE_PROGRAM, PHASE_WAIT };
+enum phase_type {
+#define PHASE(id, ...) PHASE_##id,
+#include "runtime/phases.def"
+#undef PHASE
+	PHASE_TYPES
+};
 const char *phase_type_name(enum phase_type type);
 
 enum effect_id_rule { EFFECT_ID_REQUIRED, EFFECT_ID_OPTIONAL, EFFECT_ID_NONE };

@@ -48,25 +48,23 @@ void phase_deinit(struct phase_spec *phase)
 
 /* --- Common members --------------------------------------------------------------------------- */
 
+static const struct {
+	enum effect_class undeclared;
+	unsigned allowed; /* a bit for each class */
+	const char *told;
+} phase_effects[PHASE_TYPES] = {
+#define E(effect)                              1U << EFFECT_##effect
+#define PHASE(id, name, effect, allowed, told) [PHASE_##id] = { EFFECT_##effect, allowed, told },
+#include "runtime/phases.def"
+#undef PHASE
+#undef E
+};
+
 static enum hf_code effect_read(struct tool_parse *parse, struct slice value,
 				struct phase_spec *phase)
 {
-	static const char *const need[] = {
-		[PHASE_SQL] = "local or pure",
-		[PHASE_HTTP] = "pure, keyed, lookup or unsafe",
-		[PHASE_PROGRAM] = "pure, keyed or unsafe",
-		[PHASE_WAIT] = "local",
-	};
-	static const unsigned allowed[] = {
-		[PHASE_SQL] = 1U << EFFECT_LOCAL | 1U << EFFECT_PURE,
-		[PHASE_HTTP] = 1U << EFFECT_PURE | 1U << EFFECT_KEYED | 1U << EFFECT_LOOKUP |
-			       1U << EFFECT_UNSAFE,
-		[PHASE_PROGRAM] = 1U << EFFECT_PURE | 1U << EFFECT_KEYED | 1U << EFFECT_UNSAFE,
-		[PHASE_WAIT] = 1U << EFFECT_LOCAL,
-	};
 	if (!value.len) {
-		bool here = phase->type == PHASE_SQL || phase->type == PHASE_WAIT;
-		phase->effect = here ? EFFECT_LOCAL : EFFECT_UNSAFE;
+		phase->effect = phase_effects[phase->type].undeclared;
 		return HF_OK;
 	}
 	path_down_text(parse, "effect");
@@ -75,11 +73,12 @@ static enum hf_code effect_read(struct tool_parse *parse, struct slice value,
 	       !json_string_is(value, effect_class_name((enum effect_class)found)))
 		found++;
 	if (found > EFFECT_UNSAFE)
-		return tool_bad(parse, "no such effect class: declare %s", need[phase->type]);
+		return tool_bad(parse, "no such effect class: declare %s",
+				phase_effects[phase->type].told);
 	phase->effect = (enum effect_class)found;
-	if (!(allowed[phase->type] & 1U << phase->effect))
+	if (!(phase_effects[phase->type].allowed & 1U << phase->effect))
 		return tool_bad(parse, "a phase of kind %s is %s", phase_type_name(phase->type),
-				need[phase->type]);
+				phase_effects[phase->type].told);
 	return HF_OK;
 }
 
@@ -300,7 +299,7 @@ static enum hf_code kind_read(struct tool_parse *parse, struct slice object,
 	if (!json_member(object, "kind", &kind))
 		return tool_bad(parse, "member \"kind\" is missing");
 	size_t mark = path_down_text(parse, "kind");
-	for (int i = PHASE_SQL; i <= PHASE_WAIT; i++) {
+	for (int i = 0; i < PHASE_TYPES; i++) {
 		if (json_string_is(kind, phase_type_name((enum phase_type)i))) {
 			phase->type = (enum phase_type)i;
 			path_up(parse, mark);
@@ -352,6 +351,8 @@ static enum hf_code body_read(struct tool_parse *parse, struct slice object, siz
 		return program_read(parse, object, phase);
 	case PHASE_WAIT:
 		return wait_read(parse, object, number, phase);
+	case PHASE_TYPES:
+		break;
 	}
 	hf_assert(false);
 	return HF_INVALID;

@@ -51,7 +51,9 @@ struct phase_kind {
 	 * everything at once and report PHASE_LOST. May be called more than once. */
 	void (*cancel)(void *state, bool lost);
 };
-extern const struct phase_kind phase_http, phase_program, phase_sql, phase_wait;
+#define PHASE(id, name, ...) extern const struct phase_kind phase_##name;
+#include "runtime/phases.def"
+#undef PHASE
 
 /* --- what a running phase may ask ------------------------------------------------------------- */
 

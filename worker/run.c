@@ -57,11 +57,10 @@ constexpr int64_t COPY_DELAY_MS = 5'000;   /* until somebody has confirmed it */
 constexpr int64_t NO_KEY_DELAY_MS = 5'000; /* for another worker to take it */
 constexpr int64_t KEY_MARGIN_PERCENT = 5;  /* of the key's window, kept unused */
 
-static const struct phase_kind *const kinds[] = {
-	[PHASE_SQL] = &phase_sql,
-	[PHASE_HTTP] = &phase_http,
-	[PHASE_PROGRAM] = &phase_program,
-	[PHASE_WAIT] = &phase_wait,
+static const struct phase_kind *const kinds[PHASE_TYPES] = {
+#define PHASE(id, name, ...) [PHASE_##id] = &phase_##name,
+#include "runtime/phases.def"
+#undef PHASE
 };
 
 #define TO(state) (1U << (state))
@@ -185,6 +184,13 @@ static void start_phase(struct run *run, bool settling)
 	}
 	if (start_is_blind(run, settling))
 		return;
+	if (run_scope_set(run, &err) != HF_OK && foreign) {
+		log_error("no key for this task", "task_id", run->id, "error", err.text, nullptr);
+		buf_clear(&run->reason);
+		buf_add_text(&run->reason, "this worker has no key of the task's version");
+		run_release(run, RELEASE_AGAIN, NO_KEY_DELAY_MS, false);
+		return;
+	}
 	if (run->spec->effect == EFFECT_UNSAFE && !run->intent && run->accepted_at == RUN_NEVER) {
 		run_intend(run);
 		return;
@@ -193,13 +199,6 @@ static void start_phase(struct run *run, bool settling)
 	run->settling = settling;
 	run->stop = STOP_NONE;
 	run->started_at = clock_boot_ms();
-	if (run_scope_set(run, &err) != HF_OK && foreign) {
-		log_error("no key for this task", "task_id", run->id, "error", err.text, nullptr);
-		buf_clear(&run->reason);
-		buf_add_text(&run->reason, "this worker has no key of the task's version");
-		run_release(run, RELEASE_AGAIN, NO_KEY_DELAY_MS, false);
-		return;
-	}
 	run_progress_phase(run);
 	log_debug("phase starts", "task_id", run->id, "trace_id", run_trace_id(run), "phase",
 		  run->spec->name, "attempt", LOG_INT(run_attempt(run)), nullptr);
