@@ -154,7 +154,7 @@ pub fn build(b: *std.Build) void {
     const man = b.addRunArtifact(holdfast);
     man.addArgs(&.{ "help", "--man" });
     b.getInstallStep().dependOn(&b.addInstallFile(man.captureStdOut(.{}), "share/man/man1/holdfast.1").step);
-    const sdk = p.library("sdk", &.{}, &.{"msgpack"});
+    const sdk = p.library("holdfast_tool", &.{}, &.{"msgpack"});
     sdk.root_module.addCSourceFile(.{ .file = b.path("worker/sdk/c/tool.c"), .flags = p.flags() });
     sdk.installHeader(b.path("worker/sdk/c/tool.h"), "holdfast/tool.h");
     b.installArtifact(sdk);

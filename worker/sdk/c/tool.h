@@ -1,7 +1,7 @@
 /* holdfast/tool.h - writes a program phase in C. The program calls tool_main with one function; the
  * worker starts it, keeps it, and has it run one task after the other. In a checkout:
  *
- *   cc -Izig-out/include -o twice twice.c -Lzig-out/lib -lsdk -lmsgpackc
+ *   cc -Izig-out/include -o twice twice.c -Lzig-out/lib -lholdfast_tool -lmsgpackc
  *
  *   static int run(struct tool_run *run)
  *   {
