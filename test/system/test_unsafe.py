@@ -230,10 +230,10 @@ def unsafe_program():
     stack.at_gate(effect_id, "in")
     kill_worker()
     is_unknown(task, "an unsafe program whose worker was killed")
-    key = stack.query("SELECT derived_key FROM holdfast.intent WHERE task = %s",
-                      (rig.task_bytes(task),))[0][0]
-    check(key and key in shown(task), "task show has the key to look for", shown(task))
+    key = stack.run_log(effect_id, "start")[0]["key"]
+    check(key in shown(task), "task show has the key to look for", shown(task))
     check(key in stack.command("task", "why", task, check_code=None).stdout, "and task why", key)
+    check(key in client.get(task).result["statusMessage"], "and its client is told", key)
     equal(len(stack.run_log(effect_id, "start")), 1, "is not started again")
     counts["unsafe"] += 3
 
