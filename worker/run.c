@@ -267,15 +267,8 @@ static void unknown(struct run *run)
 #endif
 	log_warn("outcome unknown", "task_id", run->id, "trace_id", run_trace_id(run), "phase",
 		 run->spec->name, "error", run->result.text.data, nullptr);
-	/* What a person can look for. An unsafe request carries none of itself, a lookup what it
-	 * says. */
-	struct hf_err err = {};
-	char key[sizeof run->key];
-	bool keyed = run->spec->effect == EFFECT_KEYED || run->spec->type == PHASE_PROGRAM;
 	hf_cleanup(buf) struct buf more = {};
-	buf_add_text(&more, "; may have happened, nobody can tell yet");
-	if (keyed && run_derive(run, 0, key, &err) == HF_OK)
-		buf_add_format(&more, "; its key is %s", key);
+	outcome_unknown(run, &more);
 	run_release_because(run, RELEASE_UNKNOWN, 0, more.data);
 }
 
