@@ -219,7 +219,7 @@ static int act_on_all(PGconn *conn, const struct options *options)
 	struct tally tallies[24] = {};
 	hf_cleanup(buf) struct buf after = {};
 	buf_add_text(&after, "\\x");
-	/* A retry locks effects; one a commit, so that two never wait for one another. */
+	/* A retry locks effects: one a commit holds up nobody else's calls. */
 	const char *most = strcmp(options->act, "retry") == 0 ? "1" : BATCH_TASKS;
 	enum hf_code code = HF_OK;
 	for (bool more = true; more && code == HF_OK;)

@@ -104,11 +104,7 @@ static enum hf_code state_text(const char *json, char **out, struct hf_err *err)
 {
 	struct slice text = slice_of(json ? json : "{}");
 	if (json_scan(text, err) != HF_OK)
-		return hf_wrap(err, "nothing was done: --state is no JSON");
-	if (json_type_of(json_trim(text)) != JSON_OBJECT)
-		return hf_fail(
-		    err, HF_INVALID,
-		    "nothing was done: --state must be a JSON object, as '{\"number\": 8}'");
+		return hf_wrap(err, "nothing was done: --state must be JSON, as '{\"number\": 8}'");
 	hf_cleanup(buf) struct buf state = {};
 	value_from_json(json_trim(text), &state);
 	*out = bytea_text((const unsigned char *)state.data, state.len);

@@ -52,7 +52,10 @@ int command_refused(const char *command, const struct hf_err *err, bool acts)
 		    "; this database is older than this program: run `holdfast migrate`");
 		return EXIT_MIGRATION;
 	}
-	if (err->code != HF_DB || err->sqlstate[0])
+	/* 08: of the connection; 57P: the server ends it. */
+	bool lost = !err->sqlstate[0] || strncmp(err->sqlstate, "08", 2) == 0 ||
+		    strncmp(err->sqlstate, "57P", 3) == 0;
+	if (err->code != HF_DB || !lost)
 		return command_failed(command, err->text);
 	say(command, err->text,
 	    acts ? "; the connection was lost, so it may have been done: the same again is safe"

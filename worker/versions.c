@@ -26,6 +26,7 @@ struct versions {
 	ev_timer timer;
 	bool asking;             /* a look is on its way */
 	struct version *loading; /* its files are on their way */
+	bool hinted;             /* while a look was under way */
 	bool stopped;
 	int64_t looked_at; /* boot clock */
 	uint64_t served;   /* tasks that claims have brought */
@@ -134,7 +135,8 @@ static void load_next(struct versions *versions)
 		store_tool_files(versions->store, version->id, on_files, versions);
 		return;
 	}
-	timer_set(versions, VERSIONS_REFRESH_MS);
+	timer_set(versions, versions->hinted ? VERSIONS_HINT_MS : VERSIONS_REFRESH_MS);
+	versions->hinted = false;
 }
 
 static void add(struct versions *versions, int32_t id)
@@ -233,7 +235,9 @@ void versions_stop(struct versions *versions)
 void versions_hint(struct versions *versions)
 {
 	int64_t age = clock_boot_ms() - versions->looked_at;
-	if (!versions->asking && !versions->loading)
+	if (versions->asking || versions->loading)
+		versions->hinted = true;
+	else
 		timer_set(versions, age >= VERSIONS_HINT_MS ? 0 : VERSIONS_HINT_MS - age);
 }
 

@@ -201,7 +201,7 @@ static void on_claimed(void *ctx, enum hf_code code, const struct claimed_task *
 				      ? worker->wait_ms * 2
 				      : worker->config->poll_ms;
 	/* Woken, and there was nothing to claim: perhaps it is of a version not known here. */
-	if (worker->woken && count == 0 && worker->state == WORKER_SERVING) {
+	if (worker->woken && code == HF_OK && count == 0 && worker->state == WORKER_SERVING) {
 		versions_hint(worker->versions);
 		worker->woken = false;
 	}

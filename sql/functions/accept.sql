@@ -220,21 +220,22 @@ BEGIN
         known := known || ARRAY(SELECT i FROM unnest(todo) i WHERE i <> ALL (won));
         EXIT WHEN cardinality(known) = 0;
 
-        -- A tombstone past its time goes under its own lock, and the call is accepted as new.
+        -- A tombstone past its time goes under its own lock, and the call is accepted as new; as is one
+        -- whose tombstone the sweep took since the look above.
         todo := NULL;
         IF EXISTS (SELECT FROM unnest(digests) WITH ORDINALITY u (digest, ord)
-                   CROSS JOIN LATERAL (SELECT x.tombstone_until FROM effect x
-                                       WHERE x.digest = u.digest OFFSET 0) e
-                   WHERE u.ord = ANY (known) AND e.tombstone_until < at) THEN
+                   LEFT JOIN LATERAL (SELECT x.digest, x.tombstone_until FROM effect x
+                                      WHERE x.digest = u.digest OFFSET 0) e ON true
+                   WHERE u.ord = ANY (known) AND (e.digest IS NULL OR e.tombstone_until < at)) THEN
             past := ARRAY(SELECT l.digest FROM (SELECT unnest(digests) AS digest ORDER BY 1) d
                           CROSS JOIN LATERAL (SELECT x.digest FROM effect x
                                               WHERE x.digest = d.digest AND x.tombstone_until < at
                                               OFFSET 0 FOR UPDATE) l);
-            WITH gone AS (
-                DELETE FROM effect e USING unnest(digests) WITH ORDINALITY u (digest, ord)
-                WHERE u.digest = ANY (past) AND e.digest = u.digest AND e.tombstone_until < at
-                RETURNING u.ord::integer AS ord
-            ) SELECT array_agg(g.ord) INTO todo FROM gone g;
+            DELETE FROM effect e WHERE e.digest = ANY (past) AND e.tombstone_until < at;
+            SELECT array_agg(u.ord::integer) INTO todo
+            FROM unnest(digests) WITH ORDINALITY u (digest, ord)
+            LEFT JOIN LATERAL (SELECT x.digest FROM effect x WHERE x.digest = u.digest OFFSET 0) e ON true
+            WHERE u.ord = ANY (known) AND e.digest IS NULL;
         END IF;
 
         round := round + 1;

@@ -6,9 +6,10 @@
 --
 -- `GRANT holdfast_reader TO ann` lets ann read them and no table: they read the tables by their owner's
 -- right. They hide columns, no rows, so that no security barrier is needed: a reader sees the tasks of all
--- tenants, but no argument, answer of a caller, state, result or token. The derived key is there, as
--- `holdfast task show` has it: it is the name that downstream knows a request by, and tells nothing of
--- the secret that it was made with.
+-- tenants, but no argument, answer of a caller, state, result or token. Messages are there, with what they
+-- quote of a downstream's answer or a program's last words; and the derived key, as `holdfast task show`
+-- has it: it is the name that downstream knows a request by, and tells nothing of the secret that it was
+-- made with.
 --
 -- A task ID stands in no index as text: filtered by task_id the views read `task` once, as they do by
 -- effect_id; by week and task, or through the functions, they use the primary key.
