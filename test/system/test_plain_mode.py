@@ -157,6 +157,8 @@ stack = rig.Stack(workers=2, settings=SETTINGS, tools=[
     tool("waits", NOTE + "note before; echo '{}'", WAIT),
     tool("blind", "cat > /dev/null; echo '{\"words\": 1}'", {"name": "rest", "kind": "wait", "ms": 0},
          result={"n": {"$from": "/state/work/letters"}}),
+    tool("astray", "cat > /dev/null; echo '{\"words\": 1}'", {
+        **PUT, "request": {"method": "PUT", "url": "{/conf/store}/reports/{/state/work/letters}", "json": {}}}),
     tool("until", None, {"name": "rest", "kind": "wait", "until": {"$from": "/args/at"}}),
     tool("noughts", None, *({"name": f"w{n}", "kind": "wait", "ms": 0} for n in range(3)))])
 client = stack.client()
@@ -349,11 +351,15 @@ def endings():
 
 
 def blind():
-    """A result that reads what no state has: where it stands and what is there, and no word of another phase."""
+    """What reads what no state has: where it stands and what is there, and no word of another phase."""
     effect_id, result = ending("", "blind")
     equal((result["status"], result["error"]["message"]),
           ("failed", "tool.json#/result/structured: /state/work/letters: there is no such value; /state/work has words"),
           "a result without its value")
+    _, astray = ending("", "astray")
+    equal((astray["status"], astray["error"]["message"]),
+          ("failed", "put: url: /state/work/letters: there is no such value; /state/work has words"),
+          "a URL without its value")
     check("the tool said no" not in stack.command("task", "show", effect_id).stdout, "no tool said no")
 
 
