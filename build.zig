@@ -78,7 +78,7 @@ const sim_runtime = [_][]const u8{
     "content.c", "sql_text.c", "uri_template.c", "value.c",
 };
 const sim_worker = [_][]const u8{
-    "ask.c", "beat.c", "frame.c", "phase_http.c", "phase_program.c", "phase_sql.c", "phase_wait.c", "retry.c",
+    "ask.c", "beat.c", "frame.c", "last_words.c", "phase_http.c", "phase_program.c", "phase_sql.c", "phase_wait.c", "retry.c",
     "run.c", "run_apart.c", "run_keep.c", "run_outcome.c", "run_phase.c", "run_undo.c", "run_write.c", "say.c", "span.c", "text.c",
     "worker.c",
 };
