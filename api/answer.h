@@ -5,7 +5,7 @@
 #pragma once
 
 #include "api/effect_id.h"
-#include "api/mcp.h"
+#include "api/request.h"
 #include "runtime/store.h"
 
 constexpr int64_t ANSWER_RETRY_AFTER_MS = 2'000; /* what is still running may be asked for then */

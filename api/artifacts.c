@@ -2,8 +2,8 @@
  * was, one without such an artifact and a URI of another form get one and the same answer (V8). */
 #include "api/artifacts.h"
 
+#include "api/contents.h"
 #include "api/list.h"
-#include "api/resources.h"
 #include "runtime/base.h"
 #include "runtime/json.h"
 #include "runtime/store.h"

@@ -2,7 +2,7 @@
  * holdfast://tasks/TASK_ID/artifacts/NAME. */
 #pragma once
 
-#include "api/mcp.h"
+#include "api/request.h"
 
 constexpr size_t ARTIFACT_READ_BYTES_MAX = 4 << 20; /* larger ones are not told here */
 constexpr size_t ARTIFACT_READS_MAX = 32;           /* at once, of one process */

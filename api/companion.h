@@ -3,7 +3,7 @@
  * effect ID. Their names are reserved: runtime/tool.h. */
 #pragma once
 
-#include "api/mcp.h"
+#include "api/request.h"
 #include "runtime/slice.h"
 
 constexpr int64_t COMPANION_WAIT_MS_MAX = 20'000; /* of task_status; clients give up at 60 s */

@@ -130,6 +130,7 @@ enum effect_answer effect_id_read(const struct call *call, struct slice params,
 			return EFFECT_INVALID;
 		}
 		if (out->text.len && !slice_equal(out->text, text)) {
+			out->first = out->carrier;
 			out->carrier = carrier;
 			return EFFECT_AMBIGUOUS;
 		}

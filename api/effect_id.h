@@ -33,6 +33,7 @@ enum effect_answer {
 struct effect_id {
 	struct slice text;           /* EFFECT_FOUND: in the arena, terminated */
 	enum effect_carrier carrier; /* the first that holds it, or the one at fault */
+	enum effect_carrier first;   /* EFFECT_AMBIGUOUS: that holds the other one */
 	bool in_arguments;           /* the argument holds it, perhaps among others */
 };
 

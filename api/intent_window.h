@@ -4,7 +4,7 @@
  * many ms after the first of them, by the database's clock; later ones do not make it longer. */
 #pragma once
 
-#include "api/mcp.h"
+#include "api/request.h"
 #include "api/tools.h"
 
 /* Finds the effect ID that `accepting` is to be accepted under, in place of the fresh one that it

@@ -2,7 +2,7 @@
  * (A16.1, A16.2). */
 #pragma once
 
-#include "api/mcp.h"
+#include "api/request.h"
 #include "runtime/slice.h"
 
 struct list_item {

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "api/mcp.h"
+#include "api/request.h"
 #include "api/tools.h"
 
 constexpr int64_t PLAIN_QUICK_MS = 1'000;        /* an answer within it is JSON, then a stream */

@@ -2,7 +2,7 @@
  * nothing is stored: fixtures of test packs. */
 #pragma once
 
-#include "api/mcp.h"
+#include "api/request.h"
 #include "runtime/tool.h"
 
 /* Checks, asks and answers; ends the request, now or after the tool's progress was told. `tool`

@@ -3,7 +3,7 @@
  * is answered. Nothing is held between two rounds. */
 #pragma once
 
-#include "api/mcp.h"
+#include "api/request.h"
 #include "runtime/id.h"
 #include "runtime/slice.h"
 

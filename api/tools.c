@@ -31,7 +31,9 @@
 #include "runtime/metrics.h"
 #include "runtime/schema.h"
 #include "runtime/store.h"
+#include "runtime/utf8.h"
 
+constexpr size_t UNKNOWN_NAME_BYTES_MAX = 128; /* a longer one is not repeated in its refusal */
 static const char NOT_EXECUTED[] = "{\"executed\":\"no\"}";
 
 /* --- tools/list ------------------------------------------------------------------------------- */
@@ -106,14 +108,19 @@ static void refuse_invalid(struct request *request, enum effect_carrier carrier)
 	    data);
 }
 
-static void refuse_ambiguous(struct request *request, enum effect_carrier carrier)
+static void refuse_ambiguous(struct request *request, const struct effect_id *found)
 {
 	metric_add(METRIC_calls_refused_total, "effect_id_ambiguous", 1);
-	struct slice data = answer_data(request->call->arena, "effect_id_ambiguous", "no",
-					"carrier", slice_of(effect_carrier_name(carrier)));
-	request_refuse_params(
-	    request, "Nothing was run: two effect IDs that differ came with this call; send one",
-	    data);
+	struct arena *arena = request->call->arena;
+	const char *carrier = effect_carrier_name(found->carrier);
+	const char *text = arena_format(
+	    arena,
+	    "Nothing was run: two effect IDs that differ came with this call, in %s and in %s; "
+	    "send one",
+	    effect_carrier_name(found->first), carrier);
+	request_refuse_params(request, text,
+			      answer_data(arena, "effect_id_ambiguous", "no", "carrier",
+					  slice_of(carrier)));
 }
 
 /* --- tools/call: acceptance ------------------------------------------------------------------- */
@@ -287,7 +294,7 @@ static bool choose_effect_id(struct request *request, const struct tool *tool,
 		refuse_invalid(request, out->carrier);
 		return false;
 	case EFFECT_AMBIGUOUS:
-		refuse_ambiguous(request, out->carrier);
+		refuse_ambiguous(request, out);
 		return false;
 	case EFFECT_ABSENT:
 		break;
@@ -366,11 +373,16 @@ static void call_tool(struct request *request, const struct catalog_entry *entry
 	prepare(request, entry, arguments);
 }
 
-static void refuse_unknown(struct request *request)
+static void refuse_unknown(struct request *request, struct slice name)
 {
 	metric_add(METRIC_calls_refused_total, "unknown_tool", 1);
-	request_refuse_params(request, "Unknown tool; tools/list has those there are",
-			      slice_of(NOT_EXECUTED));
+	const char *text =
+	    name.len > UNKNOWN_NAME_BYTES_MAX || !utf8_is_plain(name.data, name.len)
+		? "Unknown tool; tools/list has those there are"
+		: arena_format(request->call->arena,
+			       "Unknown tool \"%.*s\"; tools/list has those there are",
+			       (int)name.len, name.data);
+	request_refuse_params(request, text, slice_of(NOT_EXECUTED));
 }
 
 void mcp_tools_call(struct request *request)
@@ -406,5 +418,5 @@ void mcp_tools_call(struct request *request)
 	else if (!request->looked_again)
 		api_look_again(request->api, request, mcp_tools_call);
 	else
-		refuse_unknown(request);
+		refuse_unknown(request, buf_slice(&name));
 }

@@ -14,7 +14,7 @@
 #include "runtime/operate.h"
 #include "runtime/pgrun.h"
 #include "runtime/random.h"
-#include "runtime/task.h"
+#include "runtime/task_find.h"
 
 constexpr char BATCH_TASKS[] = "200";     /* of one commit */
 constexpr char COUNT_MAX[] = "100001";    /* tasks are counted up to here */
@@ -57,8 +57,7 @@ static enum hf_code on_flag(void *ctx, const char *name, const char *value, stru
 	} else {
 		options->filtered = true;
 		if (!age_parse(slice_of(value), &options->older_ms))
-			return hf_fail(err, HF_INVALID,
-				       "--older-than: a number with s, min, h or d");
+			return hf_fail(err, HF_INVALID, AGE_WANTED);
 	}
 	return HF_OK;
 }
@@ -110,17 +109,39 @@ static enum hf_code retry(PGconn *conn, const struct options *options, const cha
 		hex_format(random, sizeof random, hex),
 	};
 	enum hf_code code = pg_run(conn,
-				   "SELECT answer, 'tsk_' || "
-				   "translate(encode(successor, 'base64'), '+/', '-_') "
+				   "SELECT answer, holdfast.task_id(successor) "
 				   "FROM holdfast.retry($1, $2, $3, $4, $5, $6, decode($7, 'hex'))",
 				   countof(values), values, result, err);
 	free(from);
 	return code;
 }
 
-static int act_on_task(PGconn *conn, const struct options *options)
+/* Where that is not the current one: the version that it goes on with. Before the answer, whose
+ * last word scripts take. */
+static void tell_version(PGconn *conn, const struct options *options, const char *task)
+{
+	char week[16];
+	snprintf(week, sizeof week, "%d", task_id_week(&options->id));
+	const char *const values[] = { week, task };
+	hf_cleanup(result) PGresult *result = nullptr;
+	if (pg_run(conn,
+		   "SELECT v.name, left(v.version, 12), left(c.version, 12) "
+		   "FROM holdfast.task t JOIN holdfast.tool v ON v.tool = t.tool "
+		   "JOIN holdfast.tool c ON c.name = v.name AND c.current AND c.tool <> v.tool "
+		   "WHERE t.week = $1 AND t.task = $2",
+		   countof(values), values, &result, nullptr) != HF_OK ||
+	    PQntuples(result) != 1)
+		return;
+	printf("it runs version %s of %s, which it was accepted with; the current one, %s, wants a "
+	       "call with a new effect ID\n",
+	       PQgetvalue(result, 0, 1), PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 2));
+}
+
+static int act_on_task(PGconn *conn, struct options *options)
 {
 	struct hf_err err = {};
+	if (task_find(conn, options->task, &options->id, &err) != HF_OK)
+		return command_refused(options->act, &err, false);
 	hf_cleanup(text) char *task = bytea_text(options->id.bytes, TASK_ID_BYTES);
 	hf_cleanup(result) PGresult *result = nullptr;
 	enum hf_code code;
@@ -137,6 +158,8 @@ static int act_on_task(PGconn *conn, const struct options *options)
 	bool done;
 	const char *answer = PQgetvalue(result, 0, 0);
 	const char *text = operate_text(options->act, answer, &done);
+	if (done && strcmp(options->act, "retry") == 0)
+		tell_version(conn, options, task);
 	FILE *out = done ? stdout : stderr;
 	fprintf(out, "%s%s%s\n", text, PQgetisnull(result, 0, 1) ? "" : " ",
 		PQgetvalue(result, 0, 1));
@@ -226,7 +249,8 @@ static int count_all(PGconn *conn, const struct options *options)
 		return failed(options, &err);
 	const char *count = PQgetvalue(result, 0, 0);
 	bool over = strcmp(count, COUNT_MAX) == 0;
-	printf("%s%s tasks are %s\n", over ? "at least " : "", count, options->state);
+	printf("%s%s %s %s\n", over ? "at least " : "", count,
+	       strcmp(count, "1") == 0 ? "task is" : "tasks are", options->state);
 	if (!options->yes) {
 		puts("nothing was done; --yes does it");
 		return EXIT_DONE;
@@ -287,39 +311,48 @@ static int act_on_whole(PGconn *conn, const struct options *options)
 
 /* --- the commands ----------------------------------------------------------------------------- */
 
-/* nullptr: it is clear what is wanted. */
-static const char *wrong(struct options *options)
+/* Whether it is clear which tasks are meant. */
+static enum hf_code check_which(const struct options *options, bool pauses, struct hf_err *err)
+{
+	const char *act = options->act, *states = operate_states(act);
+	bool named = options->tool || options->tenant;
+	if (options->task && (options->filtered || named))
+		return hf_fail(err, HF_INVALID, "give one task, or a filter, not both");
+	if (!options->task && !options->filtered && !named)
+		return hf_fail(err, HF_INVALID,
+			       "give a task ID or effect ID, %sor a filter with --state",
+			       pauses ? "--tool, --tenant, " : "");
+	if (options->filtered && !options->state)
+		return hf_fail(err, HF_INVALID, "a filter needs --state: one of %s", states);
+	if (options->filtered && !operate_fits(act, options->state))
+		return hf_fail(err, HF_INVALID,
+			       "%s does nothing to tasks that are `%s`, but to: %s", act,
+			       options->state, states);
+	if (!options->filtered && !options->task && options->tool && options->tenant)
+		return hf_fail(err, HF_INVALID, "give one tool or one tenant");
+	return HF_OK;
+}
+
+static enum hf_code check(struct options *options, struct hf_err *err)
 {
 	bool pauses = strcmp(options->act, "pause") == 0 || strcmp(options->act, "resume") == 0;
 	bool named = options->tool || options->tenant;
 	options->filtered = options->filtered || options->state || (named && !pauses);
 	if (options->filtered && !options->state && strcmp(options->act, "retry") == 0)
 		options->state = "failed";
-	if (options->task && (options->filtered || named))
-		return "give one task, or a filter, not both";
-	if (!options->task && !options->filtered && !named)
-		return pauses ? "give a task ID, --tool, --tenant, or a filter with --state"
-			      : "give a task ID, or a filter with --state";
-	if (options->task && !task_id_parse(slice_of(options->task), &options->id))
-		return "that is no task ID (tsk_...); `holdfast task show EFFECT` finds the one of "
-		       "an effect ID";
-	if (options->filtered && !options->state)
-		return "a filter needs --state";
-	if (options->filtered && !operate_fits(options->act, options->state))
-		return "it does nothing to tasks in that state";
+	hf_try(check_which(options, pauses, err));
 	if ((options->from || options->new_key) && !options->task)
-		return "--from and --new-key are for one task";
-	if (!options->filtered && !options->task && options->tool && options->tenant)
-		return "give one tool or one tenant";
+		return hf_fail(err, HF_INVALID, "--from and --new-key are for one task");
 	bool counts = options->filtered && !options->yes;
 	if (!counts && (!options->by || !options->why))
-		return "--by says who does it and --why on what grounds; both are kept";
+		return hf_fail(err, HF_INVALID,
+			       "--by says who does it and --why on what grounds; both are kept");
 	if (!options->dsn || !*options->dsn)
-		return COMMAND_NO_DATABASE;
-	return nullptr;
+		return hf_fail(err, HF_INVALID, COMMAND_NO_DATABASE);
+	return HF_OK;
 }
 
-static int run(const struct options *options)
+static int run(struct options *options)
 {
 	struct hf_err err = {};
 	PGconn *conn = nullptr;
@@ -347,14 +380,15 @@ static int operate(const char *act, const char *const *own, int argc, char **arg
 	if (config_load(&config, 'k', argc, argv, own, on_flag, &options, &err) != HF_OK)
 		return command_usage(act, err.text);
 	options.dsn = config.dsn;
-	const char *text = nullptr;
-	if (config.arguments_count > 1 || (config.arguments_count == 1 && options.task))
-		text = "one task at a time; for more there are filters";
-	else if (config.arguments_count == 1)
-		options.task = config.arguments[0];
-	if (!text)
-		text = wrong(&options);
-	int code = text ? command_usage(act, text) : run(&options);
+	int code;
+	if (config.arguments_count > 1 || (config.arguments_count == 1 && options.task)) {
+		code = command_usage(act, "one task at a time; for more there are filters");
+	} else {
+		if (config.arguments_count == 1)
+			options.task = config.arguments[0];
+		code =
+		    check(&options, &err) == HF_OK ? run(&options) : command_usage(act, err.text);
+	}
 	config_deinit(&config);
 	return code;
 }

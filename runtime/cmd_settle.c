@@ -13,10 +13,11 @@
 #include "runtime/json.h"
 #include "runtime/migrations.h"
 #include "runtime/store.h"
+#include "runtime/task_find.h"
 #include "runtime/value.h"
 
 struct options {
-	const char *verdict, *by, *why, *state;
+	const char *task, *verdict, *by, *why, *state;
 	bool force;
 	struct task_id id;
 };
@@ -114,11 +115,13 @@ static enum hf_code state_text(const char *json, char **out, struct hf_err *err)
 	return HF_OK;
 }
 
-static enum hf_code settle(PGconn *conn, const struct options *options, char **answer,
+/* What was done, or why not. The phase is that of `answer` "settled"; both heap. */
+static enum hf_code settle(PGconn *conn, struct options *options, char **answer, char **phase,
 			   struct hf_err *err)
 {
 	struct place place = {};
 	char *state = nullptr;
+	hf_try(task_find(conn, options->task, &options->id, err));
 	hf_try(place_find(conn, options, &place, err));
 	enum hf_code code = state_text(options->state, &state, err);
 	if (code == HF_OK && !options->state && place.reads &&
@@ -146,12 +149,12 @@ static enum hf_code settle(PGconn *conn, const struct options *options, char **a
 		free(task);
 	}
 	free(state);
-	free(place.phase);
 	free(place.reads);
+	*phase = place.phase;
 	return code;
 }
 
-static int report(const char *answer)
+static int report(const char *verdict, const char *answer, const char *phase)
 {
 	static const struct {
 		const char *answer, *text;
@@ -167,21 +170,28 @@ static int report(const char *answer)
 			return command_failed("settle", texts[i].text);
 		}
 	}
-	puts("settled; an audit record names who and why");
+	if (strcmp(verdict, "done") == 0)
+		printf("settled: phase %s is done, and the task goes on behind it", phase);
+	else if (strcmp(verdict, "absent") == 0)
+		printf("settled: phase %s is not done, and the task goes on there", phase);
+	else
+		printf("settled: the task has ended failed at phase %s", phase);
+	puts("; an audit record names who and why");
 	return EXIT_DONE;
 }
 
-static int run(const char *dsn, const struct options *options)
+static int run(const char *dsn, struct options *options)
 {
 	struct hf_err err = {};
 	PGconn *conn = nullptr;
 	if (pg_connect(dsn, "holdfast settle", &conn, &err) != HF_OK)
 		return command_unreachable("settle", &err);
-	char *answer = nullptr;
-	int code = settle(conn, options, &answer, &err) == HF_OK
-		       ? report(answer)
+	char *answer = nullptr, *phase = nullptr;
+	int code = settle(conn, options, &answer, &phase, &err) == HF_OK
+		       ? report(options->verdict, answer, phase)
 		       : command_refused("settle", &err, true);
 	free(answer);
+	free(phase);
 	PQfinish(conn);
 	return code;
 }
@@ -194,13 +204,17 @@ int cmd_settle(int argc, char **argv)
 	struct hf_err err = {};
 	if (config_load(&config, 'k', argc, argv, own, on_flag, &options, &err) != HF_OK)
 		return command_usage("settle", err.text);
+	options.task = config.arguments[0];
 	options.verdict = config.arguments_count == 2 ? config.arguments[1] : "";
 	bool known = strcmp(options.verdict, "done") == 0 ||
 		     strcmp(options.verdict, "absent") == 0 || strcmp(options.verdict, "fail") == 0;
 	int code = EXIT_DONE;
-	if (!known || !task_id_parse(slice_of(config.arguments[0]), &options.id))
-		code = command_usage("settle",
-				     "give a task ID (tsk_...) and one of done, absent and fail");
+	if (config.arguments_count != 2)
+		code =
+		    command_usage("settle", "give a task ID or effect ID, and what became of it: "
+					    "done, absent or fail");
+	else if (!known)
+		code = command_usage("settle", "what became of it is one of done, absent and fail");
 	else if (!options.by || !*options.by || !options.why || !*options.why)
 		code = command_usage(
 		    "settle", "--by says who settles it and --why on what grounds; both are kept");

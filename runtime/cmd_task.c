@@ -12,21 +12,25 @@
 #include "runtime/config.h"
 #include "runtime/id.h"
 #include "runtime/json.h"
-#include "runtime/key.h"
+#include "runtime/operate.h"
 #include "runtime/pgrun.h"
+#include "runtime/rfc3339.h"
 #include "runtime/task.h"
+#include "runtime/task_find.h"
 #include "runtime/task_story.h"
 #include "runtime/terminal.h"
 
 constexpr char LIST_LIMIT_DEFAULT[] = "20";
 constexpr int64_t LIST_LIMIT_MAX = 1000;
 constexpr size_t WHY_COLUMNS = 1000;
+constexpr size_t AGE_TEXT_MAX = 24;
 
 struct options {
 	const char *dsn;
-	const char *state; /* nullable */
-	const char *limit; /* nullable */
-	bool json;
+	const char *state, *tool, *tenant, *limit; /* each nullable */
+	/* Empty where not given; one of the first two at most. */
+	char since_time[RFC3339_TEXT_LEN + 1], since_ms[AGE_TEXT_MAX], older_ms[AGE_TEXT_MAX];
+	bool json, filtered;
 	bool why;
 	bool act; /* found: somebody has to do something */
 };
@@ -48,34 +52,6 @@ static const char list_sql[] = {
 #embed "sql/admin/task_list.sql" suffix(, )
 	0
 };
-static const char effects_sql[] = {
-#embed "sql/admin/task_effects.sql" suffix(, )
-	0
-};
-
-static enum hf_code query(PGconn *conn, const char *sql, const char *const *values, int count,
-			  PGresult **out, struct hf_err *err)
-{
-	hf_cleanup(result) PGresult *result =
-	    PQexecParams(conn, sql, count, nullptr, values, nullptr, nullptr, 0);
-	ExecStatusType status = PQresultStatus(result);
-	if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
-		enum hf_code code = hf_fail(err, HF_DB, "%s", PQerrorMessage(conn));
-		const char *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-		if (sqlstate)
-			snprintf(err->sqlstate, sizeof err->sqlstate, "%s", sqlstate);
-		return code;
-	}
-	*out = result;
-	result = nullptr;
-	return HF_OK;
-}
-
-static enum hf_code run(PGconn *conn, const char *sql, struct hf_err *err)
-{
-	hf_cleanup(result) PGresult *result = nullptr;
-	return query(conn, sql, nullptr, 0, &result, err);
-}
 
 /* False: it is no answer of why_sql. */
 static bool print_why(struct options *options, struct slice story)
@@ -129,7 +105,7 @@ static enum hf_code show_task(PGconn *conn, struct options *options, const struc
 	const char *const values[] = { week, task };
 	hf_cleanup(result) PGresult *rows = nullptr;
 	hf_try(
-	    query(conn, options->why ? why_sql : story_sql, values, countof(values), &rows, err));
+	    pg_run(conn, options->why ? why_sql : story_sql, countof(values), values, &rows, err));
 	return show_rows(options, rows, shown, err);
 }
 
@@ -146,36 +122,16 @@ static enum hf_code show_effect(PGconn *conn, struct options *options, const cha
 		return HF_OK;
 	const char *const values[] = { digest, effect_id };
 	hf_cleanup(result) PGresult *rows = nullptr;
-	hf_try(query(conn, removed_sql, values, countof(values), &rows, err));
+	hf_try(pg_run(conn, removed_sql, countof(values), values, &rows, err));
 	return show_rows(options, rows, shown, err);
 }
 
-/* An effect ID alone is no key: it belongs to an owner and a tool, so the digests of all pairs are
- * looked up. The effect table keeps no text. */
 static enum hf_code show_effects(PGconn *conn, struct options *options, const char *effect_id,
 				 int *shown, struct hf_err *err)
 {
-	hf_cleanup(result) PGresult *pairs = nullptr;
-	hf_try(query(conn,
-		     "SELECT p.owner, t.name FROM holdfast.principal p"
-		     " CROSS JOIN (SELECT DISTINCT name FROM holdfast.tool) t",
-		     nullptr, 0, &pairs, err));
-	hf_cleanup(buf) struct buf digests = {};
-	for (int i = 0; i < PQntuples(pairs); i++) {
-		unsigned char digest[EFFECT_DIGEST_BYTES];
-		char text[2 * EFFECT_DIGEST_BYTES + 1];
-		effect_digest(strtoll(PQgetvalue(pairs, i, 0), nullptr, 10),
-			      slice_of(PQgetvalue(pairs, i, 1)), slice_of(effect_id), digest);
-		buf_add_format(&digests, "%s\"\\\\x%s\"", i ? "," : "{",
-			       hex_format(digest, sizeof digest, text));
-	}
-	if (digests.len == 0)
-		return HF_OK;
-	buf_add_byte(&digests, '}');
-	const char *const values[] = { digests.data };
 	hf_cleanup(result) PGresult *effects = nullptr;
-	hf_try(query(conn, effects_sql, values, countof(values), &effects, err));
-	for (int i = 0; i < PQntuples(effects); i++)
+	hf_try(effects_find(conn, effect_id, &effects, err));
+	for (int i = 0; effects && i < PQntuples(effects); i++)
 		hf_try(show_effect(conn, options, effect_id, PQgetvalue(effects, i, 0),
 				   PQgetvalue(effects, i, 1), shown, err));
 	return HF_OK;
@@ -196,12 +152,24 @@ static enum hf_code show(PGconn *conn, struct options *options, const char *name
 	return HF_OK;
 }
 
+static const char *given(const char *text)
+{
+	return *text ? text : nullptr;
+}
+
 static enum hf_code list(PGconn *conn, const struct options *options, struct hf_err *err)
 {
-	const char *const values[] = { options->state,
-				       options->limit ? options->limit : LIST_LIMIT_DEFAULT };
+	const char *const values[] = {
+		options->state,
+		options->tool,
+		options->tenant,
+		given(options->since_time),
+		given(options->since_ms),
+		given(options->older_ms),
+		options->limit ? options->limit : LIST_LIMIT_DEFAULT,
+	};
 	hf_cleanup(result) PGresult *rows = nullptr;
-	hf_try(query(conn, list_sql, values, countof(values), &rows, err));
+	hf_try(pg_run(conn, list_sql, countof(values), values, &rows, err));
 	if (!options->json)
 		task_row_heading();
 	for (int i = 0; i < PQntuples(rows); i++) {
@@ -217,16 +185,51 @@ static enum hf_code list(PGconn *conn, const struct options *options, struct hf_
 	return HF_OK;
 }
 
+static enum hf_code read_since(struct options *options, const char *value, struct hf_err *err)
+{
+	int64_t ms;
+	options->since_time[0] = options->since_ms[0] = '\0';
+	if (age_parse(slice_of(value), &ms))
+		snprintf(options->since_ms, AGE_TEXT_MAX, "%lld", (long long)ms);
+	else if (rfc3339_parse(slice_of(value), &ms))
+		rfc3339_format(ms, options->since_time);
+	else
+		return hf_fail(err, HF_INVALID,
+			       "--since: a number with s, min, h or d, or a time as "
+			       "2026-07-28T11:00:00Z");
+	return HF_OK;
+}
+
+static enum hf_code read_older(struct options *options, const char *value, struct hf_err *err)
+{
+	int64_t ms;
+	if (!age_parse(slice_of(value), &ms))
+		return hf_fail(err, HF_INVALID, AGE_WANTED);
+	snprintf(options->older_ms, AGE_TEXT_MAX, "%lld", (long long)ms);
+	return HF_OK;
+}
+
 static enum hf_code on_flag(void *ctx, const char *name, const char *value, struct hf_err *err)
 {
 	struct options *options = ctx;
 	enum task_state state;
 	if (strcmp(name, "json") == 0) {
 		options->json = true;
-	} else if (strcmp(name, "state") == 0) {
+		return HF_OK;
+	}
+	options->filtered = true;
+	if (strcmp(name, "since") == 0)
+		return read_since(options, value, err);
+	if (strcmp(name, "older-than") == 0)
+		return read_older(options, value, err);
+	if (strcmp(name, "state") == 0) {
 		if (!task_state_parse(slice_of(value), &state))
 			return hf_fail(err, HF_INVALID, "--state: no state `%s`", value);
 		options->state = value;
+	} else if (strcmp(name, "tool") == 0) {
+		options->tool = value;
+	} else if (strcmp(name, "tenant") == 0) {
+		options->tenant = value;
 	} else {
 		char *end = nullptr;
 		long long limit = strtoll(value, &end, 10);
@@ -247,7 +250,8 @@ static int look(struct options *options, const char *name)
 		return command_unreachable("task", &err);
 	int shown = 0;
 	enum hf_code code =
-	    run(conn, "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY", &err);
+	    pg_run(conn, "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY", 0, nullptr,
+		   nullptr, &err);
 	if (code == HF_OK)
 		code = name ? show(conn, options, name, &shown, &err) : list(conn, options, &err);
 	if (code != HF_OK)
@@ -265,7 +269,8 @@ static int look(struct options *options, const char *name)
 
 int cmd_task(int argc, char **argv)
 {
-	static const char *const own[] = { "json", "state=", "limit=", nullptr };
+	static const char *const own[] = { "json",   "state=",      "tool=",  "tenant=",
+					   "since=", "older-than=", "limit=", nullptr };
 	struct options options = {};
 	struct config config = {};
 	struct hf_err err = {};
@@ -284,8 +289,8 @@ int cmd_task(int argc, char **argv)
 						   : "list takes no argument");
 	else if (options.why && options.json)
 		code = command_usage("task", "--json belongs to show and list");
-	else if (shows && (options.state || options.limit))
-		code = command_usage("task", "--state and --limit belong to list");
+	else if (shows && options.filtered)
+		code = command_usage("task", "filters and --limit belong to list");
 	else if (!options.dsn || !*options.dsn)
 		code = command_usage("task", COMMAND_NO_DATABASE);
 	if (code == EXIT_DONE)

@@ -14,8 +14,11 @@
 #include "runtime/base.h"
 #include "runtime/buf.h"
 #include "runtime/log.h"
+#include "runtime/slice.h"
 
 constexpr size_t CONFIG_NAME_LEN_MAX = 40;
+constexpr size_t FLAG_DISTANCE_MAX = 2;  /* letters: what is farther was not meant */
+constexpr size_t FLAG_START_LEN_MIN = 3; /* letters of a flag that are taken for its beginning */
 
 static const char env_prefix[] = "HOLDFAST_";
 
@@ -190,6 +193,65 @@ static const char *find_own(const struct own_flags *own, const char *name, size_
 	return nullptr;
 }
 
+/* How many letters have to be put in, left out or changed to make `name` of `known`; 1 where it is
+ * a word's beginning. */
+static size_t distance(const char *name, size_t len, const char *known, size_t known_len)
+{
+	if (len >= FLAG_START_LEN_MIN && len < known_len && memcmp(name, known, len) == 0)
+		return 1;
+	hf_assert(known_len < CONFIG_NAME_LEN_MAX);
+	size_t row[CONFIG_NAME_LEN_MAX];
+	for (size_t k = 0; k <= known_len; k++)
+		row[k] = k;
+	for (size_t i = 0; i < len; i++) {
+		size_t corner = row[0];
+		row[0] = i + 1;
+		for (size_t k = 0; k < known_len; k++) {
+			size_t changed = corner + (name[i] != known[k]);
+			size_t least = row[k] < row[k + 1] ? row[k] + 1 : row[k + 1] + 1;
+			corner = row[k + 1];
+			row[k + 1] = changed < least ? changed : least;
+		}
+	}
+	return row[known_len];
+}
+
+/* The flag of this command that was most likely meant; empty: none is near. */
+static struct slice nearest(char role, const struct own_flags *own, const char *name, size_t len)
+{
+	static char text[CONFIG_NAME_LEN_MAX];
+	struct slice best = {};
+	size_t least = len < 2 * FLAG_DISTANCE_MAX ? len / 2 + 1 : FLAG_DISTANCE_MAX + 1;
+	for (size_t i = 0; own->names && own->names[i]; i++) {
+		size_t known_len = strcspn(own->names[i], "="),
+		       far = distance(name, len, own->names[i], known_len);
+		if (far < least) {
+			least = far;
+			best = (struct slice){ own->names[i], known_len };
+		}
+	}
+	for (size_t i = 0; i < countof(settings); i++) {
+		char spelt[CONFIG_NAME_LEN_MAX];
+		flag_name(&settings[i], spelt);
+		size_t far = distance(name, len, spelt, strlen(spelt));
+		if (strchr(settings[i].roles, role) && far < least) {
+			least = far;
+			strcpy(text, spelt);
+			best = slice_of(text);
+		}
+	}
+	return best;
+}
+
+static enum hf_code refuse_flag(char role, const struct own_flags *own, const char *flag,
+				size_t len, struct hf_err *err)
+{
+	struct slice near = nearest(role, own, flag + 2, len);
+	return hf_fail(err, HF_INVALID, "unknown flag --%.*s%s%.*s%s", (int)len, flag + 2,
+		       near.len ? " (nearest: --" : "", (int)near.len, near.len ? near.data : "",
+		       near.len ? ")" : "");
+}
+
 static enum hf_code take_own(const struct own_flags *own, const char *row, const char *value,
 			     struct hf_err *err)
 {
@@ -215,7 +277,7 @@ static enum hf_code read_flag(struct config *config, char role, const struct own
 	const char *own_row = find_own(own, name, len, &takes_value);
 	const struct setting *setting = own_row ? nullptr : find(name, len, flag_name);
 	if (!own_row && !setting)
-		return hf_fail(err, HF_INVALID, "unknown flag %.*s", shown, flag);
+		return refuse_flag(role, own, flag, len, err);
 	if (setting && !strchr(setting->roles, role))
 		return hf_fail(err, HF_INVALID, "%.*s is no flag of this command", shown, flag);
 	if (setting)

@@ -51,9 +51,6 @@ EMBED(sql_0011_restore){
 EMBED(sql_0012_leave){
 #embed "sql/migrations/0012_leave.sql" suffix(, 0)
 };
-EMBED(sql_0013_intent_key){
-#embed "sql/migrations/0013_intent_key.sql" suffix(, 0)
-};
 EMBED(sql_base){
 #embed "sql/functions/base.sql" suffix(, 0)
 };
@@ -112,7 +109,6 @@ static const struct {
 	{ 10, "0010_limits", sql_0010_limits, "0.1.0" },
 	{ 11, "0011_restore", sql_0011_restore, "0.1.0" },
 	{ 12, "0012_leave", sql_0012_leave, "0.1.0" },
-	{ 13, "0013_intent_key", sql_0013_intent_key, "0.1.0" },
 };
 static_assert(countof(migrations) == DB_SCHEMA_VERSION, "db.h: the number of the last");
 

@@ -27,22 +27,30 @@ bool age_parse(struct slice text, int64_t *ms)
 	return false;
 }
 
+const char *operate_states(const char *act)
+{
+	static const char *const states[][2] = {
+		{ "retry", "failed, scheduled, paused, unverified" },
+		{ "pause", "ready, scheduled, running, waiting, parked, unverified" },
+		{ "resume", "paused" },
+		{ "cancel",
+		  "ready, scheduled, running, waiting, paused, parked, unverified, unknown" },
+	};
+	for (size_t i = 0; i < countof(states); i++)
+		if (strcmp(states[i][0], act) == 0)
+			return states[i][1];
+	return "";
+}
+
 bool operate_fits(const char *act, const char *state)
 {
-	static const struct {
-		const char *act, *states[9];
-	} fits[] = {
-		{ "retry", { "failed", "scheduled", "paused", "unverified" } },
-		{ "pause", { "ready", "scheduled", "running", "waiting", "parked", "unverified" } },
-		{ "resume", { "paused" } },
-		{ "cancel",
-		  { "ready", "scheduled", "running", "waiting", "paused", "parked", "unverified",
-		    "unknown" } },
-	};
-	for (size_t i = 0; i < countof(fits); i++)
-		for (size_t k = 0; strcmp(fits[i].act, act) == 0 && fits[i].states[k]; k++)
-			if (strcmp(fits[i].states[k], state) == 0)
-				return true;
+	size_t len = strlen(state);
+	for (const char *at = operate_states(act); *at; at += strspn(at, ", ")) {
+		size_t word = strcspn(at, ",");
+		if (word == len && memcmp(at, state, len) == 0)
+			return true;
+		at += word;
+	}
 	return false;
 }
 
@@ -88,7 +96,7 @@ static const struct {
 	  "asked to stop: what is in flight is finished and committed, then it is paused" },
 	{ "pause", "unknown", false, "it is unknown: nothing runs before `holdfast settle`" },
 	{ "pause", "ending", false, "a cancel is under way, which nothing stops" },
-	{ "resume", "resumed", true, "due now" },
+	{ "resume", "resumed", true, "resumed; due now" },
 	{ "resume", "not_paused", false, "it is not paused" },
 	{ "cancel", "cancelled", true, "cancelled, or being undone" },
 	{ "cancel", "asked", true,

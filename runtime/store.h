@@ -388,10 +388,9 @@ void store_ask(struct store *store, const struct ask_write *ask,
 	       void *ctx);
 
 /* "About to send" for a phase that is neither keyed nor readable back, durable before `done`. It
- * stands until a release says that nothing left, or a person has settled it; `derived_key` is what
- * that person can look for. */
+ * stands until a release says that nothing left, or a person has settled it. */
 void store_intent(struct store *store, const struct task_id *id, const struct uuid *token,
-		  int phase, struct slice name, struct slice derived_key,
+		  int phase, struct slice name,
 		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
 			       const struct hf_err *err),
 		  void *ctx);

@@ -593,7 +593,7 @@ static void put_build(struct pgparams *params, const struct task_id *id, const s
 }
 
 void store_intent(struct store *store, const struct task_id *id, const struct uuid *token,
-		  int phase, struct slice name, struct slice derived_key,
+		  int phase, struct slice name,
 		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
 			       const struct hf_err *err),
 		  void *ctx)
@@ -602,9 +602,8 @@ void store_intent(struct store *store, const struct task_id *id, const struct uu
 	*op = (struct put_op){ .done = done, .ctx = ctx };
 	struct pgparams params = {};
 	put_build(&params, id, token, phase, name);
-	pgparams_text(&params, derived_key);
 	db_call(store->lanes[LANE_WRITE],
-		"SELECT holdfast.intend($1, $2, $3, $4, $5, $6), " STORE_WAL, &params, 0, on_put,
+		"SELECT holdfast.intent_put($1, $2, $3, $4, $5), " STORE_WAL, &params, 0, on_put,
 		op);
 }
 

@@ -75,6 +75,18 @@ static enum hf_code state_check(struct references *refs, struct slice whole, str
 	return HF_OK;
 }
 
+bool ask_find(struct slice ask, size_t rounds, struct slice key)
+{
+	struct slice round, name, request;
+	size_t at = 0;
+	for (size_t i = 0; ask.len && i < rounds && json_array_next(ask, &at, &round); i++)
+		for (size_t inner = 0; json_object_next(round, &inner, &name, &request);)
+			if (name.len == key.len + 2 &&
+			    memcmp(name.data + 1, key.data, key.len) == 0)
+				return true;
+	return false;
+}
+
 static enum hf_code input_check(struct references *refs, struct slice whole, struct slice rest)
 {
 	hf_cleanup(buf) struct buf token = {};

@@ -118,8 +118,6 @@ enum hf_code requires_read(struct tool_parse *parse, struct slice object);
 /* Sets parse->ask, so that templates may name its answers. `ask`, `otherwise`: may be empty. */
 enum hf_code ask_read(struct tool_parse *parse, struct slice ask, struct slice otherwise,
 		      bool *go_on);
-/* Whether one of the first rounds asks under that key. */
-bool ask_find(struct slice ask, size_t rounds, struct slice key);
 enum hf_code answer_read(struct tool_parse *parse, struct slice object);
 enum hf_code progress_read(struct tool_parse *parse, struct slice array);
 
@@ -131,6 +129,8 @@ void request_spec_deinit(struct request_spec *request);
 /* tool_check.c: templates lead somewhere. The scope of phase p is the states before it; phase
  * `tool->phases_count` is the result, which sees all. `value`: a JSON template. */
 enum hf_code references_check(struct tool_parse *parse, struct slice value, size_t phase);
+/* Whether one of the first rounds asks under that key. */
+bool ask_find(struct slice ask, size_t rounds, struct slice key);
 /* An http(s) URL or {/conf/NAME}…, and no caller chooses the host. */
 enum hf_code url_check(struct tool_parse *parse, const char *url);
 enum hf_code pointer_check(struct tool_parse *parse, const char *pointer);

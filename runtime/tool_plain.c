@@ -47,18 +47,6 @@ enum hf_code requires_read(struct tool_parse *parse, struct slice object)
 
 /* --- ask -------------------------------------------------------------------------------------- */
 
-bool ask_find(struct slice ask, size_t rounds, struct slice key)
-{
-	struct slice round, name, request;
-	size_t at = 0;
-	for (size_t i = 0; ask.len && i < rounds && json_array_next(ask, &at, &round); i++)
-		for (size_t inner = 0; json_object_next(round, &inner, &name, &request);)
-			if (name.len == key.len + 2 &&
-			    memcmp(name.data + 1, key.data, key.len) == 0)
-				return true;
-	return false;
-}
-
 static enum hf_code question_check(struct tool_parse *parse, size_t round, struct slice name,
 				   struct slice request)
 {

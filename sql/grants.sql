@@ -6,7 +6,7 @@ GRANT EXECUTE ON FUNCTION principal_owner, accept_call, accept_bounded, intent_w
     poll_task, answer, find, cancel, attach, detach,
     beat_async, leave, shelf, artifact_of TO holdfast_api;
 GRANT EXECUTE ON FUNCTION beat_async, leave, claim, step, finish, release, artifact_put,
-    artifact_get, intend, intent_put, ask, tool_files, versions TO holdfast_worker;
+    artifact_get, intent_put, ask, tool_files, versions TO holdfast_worker;
 GRANT EXECUTE ON FUNCTION barrier, sql_check, sql_fence TO holdfast_sql;
 -- A view's tables are read by its owner's right, but its functions are called by who reads.
 GRANT SELECT ON tasks, steps, waiting TO holdfast_reader;

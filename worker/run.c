@@ -267,7 +267,9 @@ static void unknown(struct run *run)
 #endif
 	log_warn("outcome unknown", "task_id", run->id, "trace_id", run_trace_id(run), "phase",
 		 run->spec->name, "error", run->result.text.data, nullptr);
-	run_release_because(run, RELEASE_UNKNOWN, 0, "; may have happened, nobody can tell yet");
+	hf_cleanup(buf) struct buf more = {};
+	outcome_unknown(run, &more);
+	run_release_because(run, RELEASE_UNKNOWN, 0, more.data);
 }
 
 /* A request may have taken effect and no more attempts will be made: ask, don't guess. */

@@ -175,3 +175,13 @@ void outcome_message(struct run *run, struct slice text, bool maybe_now, struct 
 	if (maybe_now && run->spec)
 		buf_add_format(out, "; %s may have taken effect", run->spec->name);
 }
+
+void outcome_unknown(const struct run *run, struct buf *more)
+{
+	struct hf_err err = {};
+	char key[DERIVED_KEY_LEN + 1];
+	bool keyed = run->spec->effect == EFFECT_KEYED || run->spec->type == PHASE_PROGRAM;
+	buf_add_text(more, "; may have happened, nobody can tell yet");
+	if (keyed && run_derive(run, 0, key, &err) == HF_OK)
+		buf_add_format(more, "; its key is %s", key);
+}

@@ -205,5 +205,8 @@ enum hf_code outcome_result(struct run *run, struct buf *out, struct hf_err *err
 void outcome_tool_error(struct run *run, struct slice text, bool maybe_now, struct buf *out);
 void outcome_error(struct run *run, const char *type, struct slice text, bool maybe_now,
 		   struct buf *out);
+/* What follows the reason of an unknown outcome: with the key to look for, where the phase carries
+ * one of itself. */
+void outcome_unknown(const struct run *run, struct buf *more);
 /* "what: text; done before: collect, render" with " (publish may have happened)" by `maybe_now`. */
 void outcome_message(struct run *run, struct slice text, bool maybe_now, struct buf *out);

@@ -93,7 +93,7 @@ void run_send_write(struct run *run)
 	run->answer.here = false;
 	if (run->state == RUN_INTENDING) {
 		store_intent(store, &run->task.id, &run->task.token, run->phase,
-			     slice_of(run->spec->name), slice_of(run_key(run)), on_written, run);
+			     slice_of(run->spec->name), on_written, run);
 	} else if (run->state == RUN_COMMITTING) {
 		struct step_write step = recovery_point(run);
 		store_step(store, &step, on_step_written, run);

@@ -561,7 +561,7 @@ static enum hf_code set_up(struct worker *worker, struct hf_err *err)
 	const struct config *config = worker->config;
 	if (!config->keys_file)
 		return hf_fail(err, HF_INVALID,
-			       "keys_file is not set: derived keys need their secrets");
+			       "give --keys-file FILE: derived keys need their secrets");
 	hf_try(keyring_load(config->keys_file, &worker->keyring, err));
 	hf_try(read_conf(config->conf_file, &worker->conf, err));
 	hf_try(make_state_dir(config->state_dir, &worker->state_dir, err));

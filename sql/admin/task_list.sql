@@ -1,5 +1,6 @@
--- `holdfast task list`: a JSON object a task, newest first. $1 state or null, $2 limit. A task ID
--- rises with its time, so that the primary key gives the order.
+-- `holdfast task list`: a JSON object a task, newest first. $1 state, $2 tool, $3 tenant, each may be
+-- null; accepted since $4 (a time) or $5 ms ago, and at least $6 ms ago; $7 limit. A task ID rises with
+-- its time, so that the primary key gives the order; the week spares the partitions before.
 SELECT json_build_object(
     'task_id', 'tsk_' || translate(encode(t.task, 'base64'), '+/', '-_'),
     'state', t.state,
@@ -16,6 +17,13 @@ FROM (
     LEFT JOIN holdfast.step o ON o.week = k.week AND o.task = k.task AND o.place = 2147483647) t
 LEFT JOIN holdfast.tool v ON v.tool = t.tool
 LEFT JOIN holdfast.principal p ON p.owner = t.owner
-WHERE $1::text IS NULL OR t.state = $1
+WHERE ($1::text IS NULL OR t.state = $1)
+  AND ($2::text IS NULL OR v.name = $2)
+  AND ($3::text IS NULL OR p.tenant = $3)
+  AND t.week >= (SELECT coalesce(holdfast.week_of(holdfast.to_ms(
+                     coalesce($4::timestamptz, holdfast.now_() - holdfast.ms($5::bigint)))), 0))
+  AND t.accepted >= (SELECT coalesce($4::timestamptz, holdfast.now_() - holdfast.ms($5::bigint),
+                                     '-infinity'))
+  AND t.accepted <= (SELECT coalesce(holdfast.now_() - holdfast.ms($6::bigint), 'infinity'))
 ORDER BY t.week DESC, t.task DESC
-LIMIT $2::bigint
+LIMIT $7::bigint

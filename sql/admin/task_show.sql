@@ -55,8 +55,7 @@ SELECT json_build_object(
                 'what', 'intent',
                 'at', to_char(i.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
                 'after_ms', round(extract(epoch FROM i.at - t.accepted) * 1000)::bigint,
-                'phase', n.names[i.phase],
-                'derived_key', nullif(i.derived_key, ''))
+                'phase', n.names[i.phase])
             FROM holdfast.intent i
             WHERE i.week = t.week AND i.task = t.task
             UNION ALL

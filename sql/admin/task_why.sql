@@ -4,13 +4,25 @@
 SELECT json_build_object('task_id', t.task_id, 'state', t.state, 'act', a.act, 'why', a.why)
 FROM holdfast.tasks t
 LEFT JOIN holdfast.waiting w ON w.week = t.week AND w.task = t.task
+-- Of a failed one: whether at its result, and where its version is not the current one, that.
+CROSS JOIN LATERAL (SELECT
+    EXISTS (SELECT FROM holdfast.step o
+            WHERE o.week = t.week AND o.task = t.task AND o.place = 2147483647
+              AND o.error::json #>> '{data,type}' = 'result') AS is_result,
+    (SELECT format(' with its version %s; the current one, %s, wants a new effect ID',
+                   left(t.version, 12), left(c.version, 12))
+     FROM holdfast.tool c WHERE c.name = t.tool AND c.current AND c.version <> t.version) AS other) f
 CROSS JOIN LATERAL (SELECT
     CASE WHEN w.task IS NOT NULL THEN w.needs_act
          ELSE t.state = 'failed' AND t.successor IS NULL END AS act,
     CASE WHEN w.task IS NOT NULL THEN w.why
          WHEN t.successor IS NOT NULL
              THEN format('it failed: %s; an operator retried it as %s', t.message, t.successor)
-         WHEN t.state = 'failed' THEN format('it failed: %s; `holdfast retry` runs it on', t.message)
+         WHEN f.is_result THEN format('it failed: %s; its phases are done, but its result cannot be '
+             'made of what they gave, and a retry would make it of the same: mend the tool, and call '
+             'with a new effect ID, under which all phases run anew', t.message)
+         WHEN t.state = 'failed' THEN format('it failed: %s; `holdfast retry %s` runs it on%s', t.message,
+             t.task_id, f.other)
          ELSE format('it is %s since %s%s', t.state,
                      to_char(t.ended AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
                      CASE WHEN t.message <> '' THEN ': ' || t.message ELSE '' END) END AS why) a

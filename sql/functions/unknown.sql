@@ -1,35 +1,27 @@
 -- What may have happened: intents before sending, and the settling of what nobody could tell (V7,
 -- R2.5).
 
--- Promises "about to send" for an unsafe phase, durable when this has committed: with the derived key that
--- goes with it, for whoever has to look for it. 'held', or 'lost': fenced out.
+-- Promises "about to send" for an unsafe phase, durable when this has committed. 'held', or 'lost': fenced
+-- out.
 -- Locks the work row.
 -- Twice: the same.
-CREATE OR REPLACE FUNCTION intend(week integer, task bytea, token uuid, phase integer, name text,
-                                  derived_key text) RETURNS text
+CREATE OR REPLACE FUNCTION intent_put(week integer, task bytea, token uuid, phase integer, name text)
+RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM 1 FROM work w WHERE w.task = intend.task AND w.token = intend.token
-                            AND w.phase = intend.phase FOR NO KEY UPDATE;
+    PERFORM 1 FROM work w WHERE w.task = intent_put.task AND w.token = intent_put.token
+                            AND w.phase = intent_put.phase FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN 'lost';
     END IF;
-    INSERT INTO intent (week, task, phase, token, name, derived_key, at)
-    VALUES (intend.week, intend.task, intend.phase, intend.token, intend.name, intend.derived_key,
+    INSERT INTO intent (week, task, phase, token, name, at)
+    VALUES (intent_put.week, intent_put.task, intent_put.phase, intent_put.token, intent_put.name,
             now_())
     ON CONFLICT DO NOTHING;
     RETURN 'held';
 END $$;
-
--- Promises what intend() does, to the release before, which tells no key.
--- Locks the work row.
--- Twice: the same.
-CREATE OR REPLACE FUNCTION intent_put(week integer, task bytea, token uuid, phase integer, name text)
-RETURNS text LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
-    SELECT intend(week, task, token, phase, name, NULL);
-$$;
 
 -- Promises that the intents of these claims go, by ordinal, whose request provably never left.
 -- Locks nothing more: the caller holds the work rows.

@@ -160,11 +160,8 @@ CROSS JOIN LATERAL (SELECT x.reason, x.act, x.why FROM (
         '%s%s', f.phase, f.attempt, n.phase_age, f.incarnation,
         CASE WHEN f.cancel THEN '; a cancel was asked for' ELSE '' END) WHERE f.state = 'running'
     UNION ALL SELECT 6, 'unknown', true, format('nobody can tell whether phase %s happened%s. Look for '
-        'it downstream%s, then `holdfast settle %s done|absent|fail --by WHO --why WHY`', f.phase, n.said,
-        coalesce((SELECT CASE WHEN i.derived_key <> '' THEN ' by key ' || i.derived_key
-                              ELSE ' by what it sent: no key went with it' END
-                  FROM intent i WHERE i.week = f.week AND i.task = f.task ORDER BY i.at DESC LIMIT 1),
-                 ', by the key that `holdfast task show` names'), task_id(f.task)) WHERE f.state = 'unknown'
+        'it downstream, then `holdfast settle %s done|absent|fail --by WHO --why WHY`',
+        f.phase, n.said, task_id(f.task)) WHERE f.state = 'unknown'
     UNION ALL SELECT 7, 'unverified', false, format('phase %s was accepted downstream and is not yet '
         'seen there; looked for again in %s%s', f.phase, n.due_in, n.said) WHERE f.state = 'unverified'
     UNION ALL SELECT 8, 'input', true, format('phase %s waits for input, for %s now%s', f.phase,

@@ -76,6 +76,11 @@ HF_TEST(effect_id, each_carrier_is_read_in_its_order)
 				   arena, &id);
 		cr_assert_eq(answer, table[i].answer, "row %zu: %d", i, answer);
 		cr_assert_eq(id.carrier, table[i].carrier, "row %zu", i);
+		if (table[i].answer == EFFECT_AMBIGUOUS)
+			cr_assert_eq(id.first,
+				     strstr(table[i].params, "_meta") ? EFFECT_CARRIER_META
+								      : EFFECT_CARRIER_PARAM,
+				     "row %zu", i);
 		if (answer == EFFECT_FOUND)
 			cr_assert(slice_is(id.text, table[i].text), "row %zu", i);
 		arena_free(arena);

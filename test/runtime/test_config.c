@@ -149,7 +149,10 @@ HF_TEST(config, what_the_table_does_not_allow_is_an_error_that_names_it)
 		struct given given;
 		const char *says;
 	} rows[] = {
-		{ { 'w', { "--slot", "1" }, {} }, "unknown flag --slot" },
+		{ { 'w', { "--slot", "1" }, {} }, "unknown flag --slot (nearest: --slots)" },
+		{ { 'w', { "--lease", "1" }, {} }, "unknown flag --lease (nearest: --lease-ms)" },
+		{ { 'w', { "--slot-s", "1" }, {} }, "(nearest: --slots)" },
+		{ { 'c', { "--jsn" }, {} }, "unknown flag --jsn (nearest: --json)" },
 		{ { 'w', { "--slotss=1" }, {} }, "unknown flag --slotss" },
 		{ { 'w', { "--SLOTS=1" }, {} }, "unknown flag" },
 		{ { 'w', { "-s", "1" }, {} }, "unknown flag -s" },

@@ -39,7 +39,8 @@ HF_TEST(operate, an_act_is_for_states_that_have_a_use_for_it)
 		{ "pause", "paused", false },    { "resume", "paused", true },
 		{ "resume", "ready", false },    { "cancel", "parked", true },
 		{ "cancel", "unknown", true },   { "cancel", "failed", false },
-		{ "cancel", "", false },
+		{ "cancel", "", false },         { "resume", "pause", false },
+		{ "pause", "unverified", true }, { "frob", "ready", false },
 	};
 	for (size_t i = 0; i < countof(rows); i++)
 		cr_expect(operate_fits(rows[i].act, rows[i].state) == rows[i].fits, "%s %s",

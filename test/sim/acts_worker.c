@@ -354,7 +354,7 @@ static void intent_execute(struct act *act)
 }
 
 void store_intent(struct store *store, const struct task_id *id, const struct uuid *token,
-		  int phase, struct slice name, struct slice,
+		  int phase, struct slice name,
 		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
 			       const struct hf_err *err),
 		  void *ctx)

@@ -699,9 +699,9 @@ static void do_intent(struct run *run)
 	struct hold hold;
 	if (!chance_hold(run, &hold))
 		return;
-	sql_begin(run, "SELECT holdfast.intend(");
+	sql_begin(run, "SELECT holdfast.intent_put(");
 	int phase = put_sql(run, &hold);
-	sql_add(run, "'ship', 'key')");
+	sql_add(run, "'ship')");
 	sql_run(run, nullptr);
 	enum fence fence = model_intent(run->model, &hold.id, &hold.token, phase, slice_of("ship"));
 	want_word(run, fence_words[fence]);

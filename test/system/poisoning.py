@@ -1,11 +1,8 @@
 """Poison for the tests: a tool that dies each time, and a memory cgroup for it to die in."""
 
 import atexit
-import json
 import os
 import pathlib
-import shutil
-import tempfile
 
 import rig
 
@@ -15,23 +12,11 @@ CGROUP_BYTES = 48 << 20
 
 def tool(name="poison", crash_limit=3, **more):
     """Makes its folder; the path."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / name
-    atexit.register(shutil.rmtree, folder.parent, True)
-    folder.mkdir()
-    shutil.copy(rig.TEST_TOOLS / "poison", folder / "poison")
-    text = {"type": "string"}
-    (folder / "tool.json").write_text(json.dumps({
-        "name": name, "effect_id": "required", "crash_limit": crash_limit,
-        "description": "A tool of the tests that dies. A repeat with the same effect_id returns the "
-                       "same task and result.",
-        "inputSchema": {"type": "object", "required": ["effect_id", "how"],
-                        "additionalProperties": False,
-                        "properties": {"effect_id": text, "how": text, "cgroup": text}},
-        "poll_interval_ms": 50,
-        "phases": [{"name": "die", "kind": "program", "mode": "plain", "command": ["./poison"],
-                    "effect": "pure", "timeout_ms": 60_000, "env": ["RIG_FOLDER"], **more}],
-        "result": {"text": "it lives"}}))
-    return folder
+    return rig.make_tool(
+        name, [{"name": "die", "kind": "program", "mode": "plain", "command": ["./poison"],
+                "effect": "pure", "timeout_ms": 60_000, "env": ["RIG_FOLDER"], **more}],
+        {"how": rig.TEXT, "cgroup": rig.TEXT}, programs=rig.test_program("poison"),
+        crash_limit=crash_limit, poll_interval_ms=50, result={"text": "it lives"})
 
 
 def starts(stack, effect_id):

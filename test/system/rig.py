@@ -37,6 +37,7 @@ TEST_TOOLS = ROOT / "test" / "system" / "tools"
 DOWNSTREAM = ROOT / "deploy" / "examples" / "downstream" / "downstream.py"
 POSTGRES_BIN = pathlib.Path(os.environ.get("RIG_POSTGRES_BIN", "/usr/lib/postgresql/15/bin"))
 
+TEXT = {"type": "string"}
 # Token -> (subject, tenant). As `deploy/up --rig` has them, and a sibling in alice's tenant.
 TOKENS = {"rig-alice": ("alice", "A"), "rig-bob": ("bob", "B"), "rig-anna": ("anna", "A")}
 
@@ -465,39 +466,46 @@ def tool_folder(name):
     raise RuntimeError(f"no tool {name} in {EXAMPLES}")
 
 
-def probe_tool(name="probe", phases=None, **members):
-    """Makes a folder with a tool whose phases run test/system/tools/probe; its path. `phases`:
-    name -> further members. P2 alone is keyed. The folder goes with the harness."""
+def make_tool(name, phases, properties=None, files=None, programs=None, **members):
+    """Makes the folder of a tool, which goes with the harness; its path. `properties`: of arguments
+    beside effect_id; `files`, `programs`: name -> text; `members`: of tool.json, beside those here
+    or instead of them."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / name
     atexit.register(shutil.rmtree, folder.parent, True)
     folder.mkdir()
-    shutil.copy(TEST_TOOLS / "probe", folder / "probe")
-    text = {"type": "string"}
+    for file, text in {**(files or {}), **(programs or {})}.items():
+        (folder / file).write_text(text)
+        (folder / file).chmod(0o755 if file in (programs or {}) else 0o644)
     manifest = {
-        "name": name,
-        "description": "A tool of the tests: does what its plan says. A repeat with the same "
-                       "effect_id returns the same task and result.",
-        "effect_id": "required",
+        "name": name, "effect_id": "required",
+        "description": "A tool of the tests. A repeat with the same effect_id returns the same task "
+                       "and result.",
         "inputSchema": {"type": "object", "required": ["effect_id"], "additionalProperties": False,
-                        "properties": {"effect_id": {**text, "minLength": 1, "maxLength": 255},
-                                       "plan": text, "month": text, "n": {"type": "number"}}},
-        "poll_interval_ms": 100,
-        "phases": [program_phase(phase, more) for phase, more in
-                   (phases or {"P1": {}, "P2": {}, "P3": {}}).items()],
-        "result": {"text": "done", "structured": {"last": {"$from": f"/state/{last_of(phases)}"}}},
-        **members,
-    }
+                        "properties": {"effect_id": {**TEXT, "minLength": 1, "maxLength": 255},
+                                       **(properties or {})}},
+        "poll_interval_ms": 100, "phases": phases, "result": {"text": "done"}, **members}
     (folder / "tool.json").write_text(json.dumps(manifest, indent=1))
     return folder
+
+
+def test_program(name):
+    return {name: (TEST_TOOLS / name).read_text()}
+
+
+def probe_tool(name="probe", phases=None, **members):
+    """Makes a folder with a tool whose phases run test/system/tools/probe; its path. `phases`:
+    name -> further members. P2 alone is keyed. The folder goes with the harness."""
+    return make_tool(
+        name, [program_phase(phase, more) for phase, more in
+               (phases or {"P1": {}, "P2": {}, "P3": {}}).items()],
+        {"plan": TEXT, "month": TEXT, "n": {"type": "number"}}, programs=test_program("probe"),
+        **{"result": {"text": "done", "structured": {"last": {"$from": f"/state/{last_of(phases)}"}}},
+           **members})
 
 
 def http_tool(name="deliver", mail=False, members=None, **phase):
     """Makes a tool of http phases alone: `post` (keyed) to the ledger, and with `mail` then `mail`
     (lookup) to the mailbox. `phase`: members that both get; its path."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / name
-    atexit.register(shutil.rmtree, folder.parent, True)
-    folder.mkdir()
-    text = {"type": "string"}
     phase = {"attempts": 8, "timeout_ms": 10_000, "backoff_first_ms": 50, "backoff_max_ms": 500,
              **phase}
     phases = [{"name": "post", "kind": "http", "effect": "keyed", "key_header": "Idempotency-Key",
@@ -512,22 +520,9 @@ def http_tool(name="deliver", mail=False, members=None, **phase):
                         "json": {"ref": {"$from": "/key"}, "link": {"$from": "/task/effect_id"}}},
             "reconcile": {"request": {"method": "GET", "url": "{/conf/mail}/messages?ref={/key}"},
                           "done_when": "/items/0/id", "absent_when_empty": "/items"}})
-    manifest = {
-        "name": name,
-        "description": "A tool of the tests: one keyed POST. A repeat with the same effect_id "
-                       "returns the same task and result.",
-        "effect_id": "required",
-        "inputSchema": {"type": "object", "required": ["effect_id"], "additionalProperties": False,
-                        "properties": {"effect_id": {**text, "minLength": 1, "maxLength": 255},
-                                       "month": text, "n": {"type": "number"}, "opt": text}},
-        "poll_interval_ms": 100,
-        "phases": phases,
+    return make_tool(name, phases, {"month": TEXT, "n": {"type": "number"}, "opt": TEXT}, **{
         "result": {"text": "delivered {/task/effect_id}",
-                   "structured": {"answer": {"$from": "/state/post"}}},
-        **(members or {}),
-    }
-    (folder / "tool.json").write_text(json.dumps(manifest, indent=1))
-    return folder
+                   "structured": {"answer": {"$from": "/state/post"}}}, **(members or {})})
 
 
 def last_of(phases):

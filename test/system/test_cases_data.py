@@ -4,15 +4,11 @@ caller, a tool, a downstream or an SQL phase says, in whichever member, the task
 one try, the wire carries strict JSON, and no text is cut short without saying so. What is refused
 on its way in is not stored and leaves its key free."""
 
-import atexit
 import codecs
 import gzip
 import json
-import pathlib
 import re
-import shutil
 import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -45,36 +41,21 @@ TEXTS = {
 
 def plain_tool(name, script, **members):
     """One phase in plain mode, the python script; its folder."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / name
-    atexit.register(shutil.rmtree, folder.parent, True)
-    folder.mkdir()
-    (folder / "work").write_text(f"#!{sys.executable}\n{script}")
-    (folder / "work").chmod(0o755)
-    return manifest(folder, [{"name": "work", "kind": "program", "mode": "plain",
-                              "command": ["./work"], "effect": "pure", "timeout_ms": 30_000,
-                              "attempts": 4, "backoff_first_ms": 20, "env": ["RIG_FOLDER"]}],
-                    **members)
+    return make(name, {"name": "work", "kind": "program", "mode": "plain", "command": ["./work"],
+                       "effect": "pure", "timeout_ms": 30_000, "attempts": 4, "backoff_first_ms": 20,
+                       "env": ["RIG_FOLDER"]},
+                programs={"work": f"#!{sys.executable}\n{script}"}, **members)
 
 
 def sql_tool(name, statement):
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / name
-    atexit.register(shutil.rmtree, folder.parent, True)
-    folder.mkdir()
-    (folder / "work.sql").write_text(statement)
-    return manifest(folder, [{"name": "work", "kind": "sql", "file": "work.sql",
-                              "effect": "local"}])
+    return make(name, {"name": "work", "kind": "sql", "file": "work.sql", "effect": "local"},
+                files={"work.sql": statement})
 
 
-def manifest(folder, phases, **members):
-    text = {"type": "string"}
-    (folder / "tool.json").write_text(json.dumps({
-        "name": folder.name, "description": "A tool of the tests.",
-        "inputSchema": {"type": "object", "required": ["effect_id"], "additionalProperties": False,
-                        "properties": {"effect_id": {**text, "minLength": 1}, "say": text,
-                                       "anything": {}}},
-        "poll_interval_ms": 50, "phases": phases,
-        "result": {"text": "done", "structured": {"last": {"$from": "/state/work"}}}, **members}))
-    return folder
+def make(name, phase, **more):
+    return rig.make_tool(name, [phase], {"say": rig.TEXT, "anything": {}}, **{
+        "poll_interval_ms": 50,
+        "result": {"text": "done", "structured": {"last": {"$from": "/state/work"}}}, **more})
 
 
 # `say` is a list of [stream, hex, pause in ms]; streams: out, err, exit, or a file of artifacts.

@@ -3,16 +3,12 @@
 sweeper, changes nothing) and B040 (who was killed is replaced within seconds, by default settings),
 and their kinds."""
 
-import atexit
 import datetime
 import json
 import os
-import pathlib
 import random
-import shutil
 import signal
 import sys
-import tempfile
 import time
 import uuid
 
@@ -27,20 +23,10 @@ counts = {"long": 0, "stale_acts": 0, "sweeper_stops": 0, "taken_over": 0}
 TEXT = {"type": "string"}
 
 
-def tool(name, phase, files):
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / name
-    atexit.register(shutil.rmtree, folder.parent, True)
-    folder.mkdir()
-    for file, text in files.items():
-        (folder / file).write_text(text)
-        (folder / file).chmod(0o755)
-    (folder / "tool.json").write_text(json.dumps({
-        "name": name, "description": "A tool of the tests.",
-        "inputSchema": {"type": "object", "required": ["effect_id"], "additionalProperties": False,
-                        "properties": {"effect_id": {**TEXT, "minLength": 1}, "plan": TEXT}},
-        "poll_interval_ms": 50, "phases": [{"name": "work", **phase}],
-        "result": {"text": "done", "structured": {"last": {"$from": "/state/work"}}}}))
-    return folder
+def tool(name, phase, programs):
+    return rig.make_tool(name, [{"name": "work", **phase}], {"plan": rig.TEXT}, programs=programs,
+                         poll_interval_ms=50, result={
+                             "text": "done", "structured": {"last": {"$from": "/state/work"}}})
 
 
 PLAIN = {"kind": "program", "mode": "plain", "command": ["./work"], "effect": "pure",

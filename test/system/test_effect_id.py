@@ -13,7 +13,10 @@ counts = {"refused": 0, "accepted": 0, "carriers": 0, "pairs": 0}
 stack = rig.Stack(workers=1, tools=[rig.http_tool()])
 stack.steer(mode="ignore")
 client = stack.client()
-CARRIERS = ("params.idempotencyKey", "_meta", "argument", "header")
+# As they are named to clients.
+CARRIERS = {"params.idempotencyKey": "params.idempotencyKey",
+            "_meta": 'params._meta["dev.holdfast/effect-id"]', "argument": "arguments.effect_id",
+            "header": "Idempotency-Key"}
 
 
 def rows():
@@ -131,6 +134,8 @@ def pairs():
         equal(answer.code, -32602, f"{one} and {other} differ: code")
         data = answer.data if isinstance(answer.data, dict) else {}
         equal(data.get("type"), "effect_id_ambiguous", f"{one} and {other} differ: type")
+        check(f"in {CARRIERS[one]} and in {CARRIERS[other]};" in answer.error["message"],
+              f"{one} and {other} differ: both are named", answer)
         equal(rows(), before, f"{one} and {other} differ: nothing stored")
         counts["pairs"] += 1
 

@@ -6,10 +6,7 @@ Retry-After, and no process is ready. A connection that saw 25006 is closed."""
 
 import http.client
 import json
-import pathlib
-import shutil
 import sys
-import tempfile
 import time
 import uuid
 
@@ -30,21 +27,12 @@ POST = json.dumps({"P2": [{"post": True}]})
 
 
 def sql_tool():
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / "entry"
-    rig.atexit.register(shutil.rmtree, folder.parent, True)
-    folder.mkdir()
-    (folder / "schema.sql").write_text("CREATE TABLE done (effect_id text NOT NULL);\n")
-    (folder / "go.sql").write_text(
-        "WITH one AS (INSERT INTO done SELECT $1::json ->> 'effect_id' RETURNING effect_id)\n"
-        "SELECT json_build_object('id', effect_id, 'rest', pg_sleep(0.1)::text)::text FROM one\n")
-    (folder / "tool.json").write_text(json.dumps({
-        "name": "entry", "effect_id": "required", "poll_interval_ms": 100,
-        "description": "Writes one row. A repeat with the same effect_id returns the same result.",
-        "inputSchema": {"type": "object", "required": ["effect_id"], "additionalProperties": False,
-                        "properties": {"effect_id": {"type": "string", "minLength": 1}}},
-        "phases": [{"name": "go", "kind": "sql", "file": "go.sql", "effect": "local"}],
-        "result": {"text": "row", "structured": {"id": {"$from": "/state/go/id"}}}}))
-    return folder
+    return rig.make_tool(
+        "entry", [{"name": "go", "kind": "sql", "file": "go.sql", "effect": "local"}],
+        files={"schema.sql": "CREATE TABLE done (effect_id text NOT NULL);\n", "go.sql":
+               "WITH one AS (INSERT INTO done SELECT $1::json ->> 'effect_id' RETURNING effect_id)\n"
+               "SELECT json_build_object('id', effect_id, 'rest', pg_sleep(0.1)::text)::text FROM one\n"},
+        result={"text": "row", "structured": {"id": {"$from": "/state/go/id"}}})
 
 
 class Two(rig.Stack):

@@ -110,7 +110,7 @@ ASKING = (["migrate"], ["tools", "list"], ["task", "list"], ["task", "show", "x"
           ["retry", NOBODY, "--by", "a", "--why", "b"],
           ["pause", "--tool", "x", "--by", "a", "--why", "b"],
           ["resume", "--tenant", "x", "--by", "a", "--why", "b"],
-          ["cancel", "--state", "ready"], ["restored", "--intact", "--by", "a", "--why", "b"])
+          ["cancel", "x", "--by", "a", "--why", "b"], ["cancel", "--state", "ready"], ["restored", "--intact", "--by", "a", "--why", "b"])
 
 
 def wrong_use():
@@ -122,6 +122,9 @@ def wrong_use():
     for name in ("api", "worker", "maintain", "migrate", "version"):
         refused([name, "stray"], 2, "; see `holdfast help", HOLDFAST_DSN="host=/nowhere")
     refused(["tools", "list"], 2, "unknown setting HOLDFAST_NONSENSE", HOLDFAST_NONSENSE="1")
+    refused(["worker", "--lease", "1"], 2, "unknown flag --lease (nearest: --lease-ms); see")
+    refused(["task", "list", "--tol", "x"], 2, "(nearest: --tool)")
+    check("give --keys-file FILE" in run("worker", HOLDFAST_DSN="host=/nowhere").stderr, "the flag is named")
     for words in ASKING:
         refused(words, 2, "no database named: set HOLDFAST_DSN or --dsn")
 

@@ -5,11 +5,6 @@ their worker is killed, stopped past its lease, or cut off from Postgres for lon
 the old attempt beats into a file: after the first line of the next attempt there is no beat of it,
 and the log says how the end was proved."""
 
-import atexit
-import json
-import pathlib
-import shutil
-import tempfile
 import time
 import uuid
 
@@ -30,24 +25,11 @@ counts = {"timed_out": 0, "worker_killed": 0, "worker_stopped": 0, "postgres_los
 
 
 def hung_tool(name, timeout_ms):
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / name
-    atexit.register(shutil.rmtree, folder.parent, True)
-    folder.mkdir()
-    shutil.copy(rig.TEST_TOOLS / "hung", folder / "hung")
-    text = {"type": "string"}
-    (folder / "tool.json").write_text(json.dumps({
-        "name": name, "effect_id": "required",
-        "description": "A tool of the tests that hangs. A repeat with the same effect_id returns "
-                       "the same task and result.",
-        "inputSchema": {"type": "object", "required": ["effect_id", "shape"],
-                        "additionalProperties": False,
-                        "properties": {"effect_id": text, "shape": text}},
-        "poll_interval_ms": 50,
-        "phases": [{"name": "hang", "kind": "program", "mode": "plain", "command": ["./hung"],
-                    "effect": "pure", "timeout_ms": timeout_ms, "env": ["RIG_FOLDER"],
-                    "backoff_first_ms": 20, "backoff_max_ms": 50}],
-        "result": {"text": "done"}}))
-    return folder
+    return rig.make_tool(
+        name, [{"name": "hang", "kind": "program", "mode": "plain", "command": ["./hung"],
+                "effect": "pure", "timeout_ms": timeout_ms, "env": ["RIG_FOLDER"],
+                "backoff_first_ms": 20, "backoff_max_ms": 50}],
+        {"shape": rig.TEXT}, programs=rig.test_program("hung"), poll_interval_ms=50)
 
 
 class Stack(rig.Stack):

@@ -3,14 +3,10 @@
 programs that ask, answered, declined, left alone, answered early, twice, in part, badly and by a
 stranger, with workers and API processes killed at each step. A task that waits holds no slot."""
 
-import atexit
 import json
 import os
-import pathlib
-import shutil
 import signal
 import socket
-import tempfile
 import time
 import uuid
 
@@ -55,23 +51,12 @@ def wait(requests, **more):
     return {"name": "ask", "kind": "wait", "input": {"requests": requests, **more}}
 
 
-def tool(name, phases, files=None, **members):
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / name
-    atexit.register(shutil.rmtree, folder.parent, True)
-    folder.mkdir()
-    shutil.copy(rig.TEST_TOOLS / "probe", folder / "probe")
-    for file, text in (files or {}).items():
-        (folder / file).write_text(text)
-        (folder / file).chmod(0o755)
-    text = {"type": "string"}
-    (folder / "tool.json").write_text(json.dumps({
-        "name": name, "effect_id": "required", "description": "A tool of the tests.",
-        "inputSchema": {"type": "object", "required": ["effect_id"], "additionalProperties": False,
-                        "properties": {"effect_id": text, "plan": text, "file": text}},
-        "poll_interval_ms": 100, "phases": phases,
-        "result": {"text": "done", "structured": {"$from": f"/state/{phases[0]['name']}"}},
-        **members}))
-    return folder
+def tool(name, phases, programs=None, **members):
+    return rig.make_tool(
+        name, phases, {"plan": rig.TEXT, "file": rig.TEXT},
+        programs={**rig.test_program("probe"), **(programs or {})}, **{
+            "result": {"text": "done", "structured": {"$from": f"/state/{phases[0]['name']}"}},
+            **members})
 
 
 def tools():

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """What operators do, with real processes: retry (successors, new keys), pause and resume of a task, a
-tool and a tenant, filters, cancel, and `holdfast task why`. Effects are counted downstream."""
+tool and a tenant, filters, cancel, `holdfast task why` and `task list`. Effects are counted downstream."""
 
+import datetime
 import json
 import signal
 import time
@@ -10,7 +11,7 @@ import uuid
 import rig
 from rig import check, equal, until
 
-counts = {"successors": 0, "refused": 0, "paused": 0, "whys": 0}
+counts = {"successors": 0, "refused": 0, "paused": 0, "whys": 0, "lists": 0}
 STEPS = rig.http_tool("steps", attempts=2, backoff_first_ms=20, backoff_max_ms=50)
 BLIND = rig.http_tool("blind", attempts=1)
 manifest = json.loads((BLIND / "tool.json").read_text())
@@ -19,9 +20,12 @@ for member in ("key_header", "key_ttl_ms"):
     del manifest["phases"][0][member]
 (BLIND / "tool.json").write_text(json.dumps(manifest))
 SLOW = rig.http_tool("slow", attempts=5, backoff_first_ms=3_600_000, backoff_max_ms=3_600_000)
+VERSIONS = rig.http_tool("versions")
+BLANK = rig.http_tool("blank", members={"result": {"text": "{/state/post/nothing}"}})
 BY = ("--by", "ann", "--why", "because of the test")
 
-stack = rig.Stack(workers=1, tools=[rig.probe_tool(crash_limit=2), STEPS, BLIND, SLOW],
+stack = rig.Stack(workers=1, tools=[rig.probe_tool(crash_limit=2), STEPS, BLIND, SLOW, VERSIONS,
+                                BLANK],
                   settings={"worker": {"beat_ms": 200, "lease_ms": 3000},
                             "maintain": {"lease_ms": 3000, "maintain_ms": 100}})
 client = stack.client()
@@ -176,7 +180,7 @@ def what_may_have_happened_is_asked_for_first():
     counts["successors"] += 1
     until(lambda: state(successor) == "unknown", 20, "the successor is unknown, too")
     equal(len(stack.requests("/ledger")) - before_blind(effect_id), 1, "nothing was sent again")
-    stack.command("settle", successor, "done", *BY)
+    stack.command("settle", successor, "done", "--state", "{}", *BY)
     equal(client.wait(successor).result["status"], "completed", "a person said that it happened")
     equal(len(stack.requests("/ledger")) - before_blind(effect_id), 1, "and still nothing")
 
@@ -205,10 +209,93 @@ def a_task_is_paused():
     check(told["status"] == "working" and "paused" in told["statusMessage"], "and told", told)
     why(task, 5, "paused by ann", "because of the test")
     check(len(stack.run_log(effect_id, "start")) == 2, "P3 has not begun")
-    operate("resume", task)
+    equal(operate("resume", task), "resumed; due now\n", "resumed")
     operate("resume", task, code=1)
     equal(client.wait(task).result["status"], "completed", "resumed")
     equal(stack.effects_by_id().get(effect_id), 1, "one effect")
+
+
+def an_act_takes_an_effect_id():
+    """Where one task alone bears it; of several each is named and none is touched."""
+    effect_id = fresh("shared")
+    refuse(2)
+    tasks = [caller.run("steps", {"effect_id": effect_id})[0].task_id for caller in (client, bob)]
+    said = operate("retry", effect_id, code=1)
+    check(all(word in said for word in (*tasks, "2 tasks", "alice", "bob", "nothing was done")),
+          "both are named", said)
+    equal(stack.query("SELECT count(*) FROM holdfast.tasks WHERE effect_id = %s", (effect_id,))[0][0], 2,
+          "and none is retried")
+    check("no task has" in operate("retry", fresh("nobody"), code=1), "none bears it")
+    stack.downstream.kill()
+    effect_id = fresh("alone")
+    task = client.call("slow", {"effect_id": effect_id}).task_id
+    until(lambda: state(task) == "scheduled", 20, "it backs off")
+    operate("pause", effect_id)
+    equal(state(task), "paused", "paused by its effect ID")
+    operate("resume", "--task", effect_id)
+    until(lambda: state(task) == "scheduled", 20, "resumed; it backs off again")
+    check("due now" in operate("retry", effect_id), "retried")
+    operate("cancel", effect_id)
+    equal(client.wait(task).result["status"], "cancelled", "cancelled")
+    stack.downstream.start()
+    until(lambda: stack.http("GET", "/healthz")[0] == 200, 20, "downstream is back")
+
+
+def a_retry_says_its_version():
+    refuse(1)
+    effect_id = fresh("old")
+    task, _ = client.run("versions", {"effect_id": effect_id})
+    check("version" not in why(task.task_id, 5, f"`holdfast retry {task.task_id}` runs it on"),
+          "its version is the current one")
+    mended = json.loads((VERSIONS / "tool.json").read_text())
+    mended["description"] += " Mended."
+    (VERSIONS / "tool.json").write_text(json.dumps(mended))
+    stack.command("tools", "apply", str(VERSIONS))
+    old, new = (version[:12] for version, in stack.query(
+        "SELECT version FROM holdfast.tool WHERE name = 'versions' ORDER BY current"))
+    why(task.task_id, 5, old, new, "new effect ID")
+    said = operate("retry", effect_id)
+    check(f"version {old}" in said and new in said and "new effect ID" in said, "retry says so, too", said)
+    successor = said.split()[-1]
+    counts["successors"] += 1
+    equal(client.wait(successor).result["status"], "completed", "the last word is the successor")
+    equal(stack.query("SELECT left(version, 12) FROM holdfast.tasks WHERE task_id = %s", (successor,)),
+          [(old,)], "of the old version")
+
+
+def a_result_that_cannot_be_made():
+    task, ended = client.run("blank", {"effect_id": fresh("blank")})
+    equal(ended.result["error"]["data"]["type"], "result", "failed at its result")
+    check("retry`" not in why(task.task_id, 5, "would make it of the same", "new effect ID"),
+          "why recommends no retry")
+
+
+def lists():
+    """What ran yesterday, of whom: the words of the acts, and --since."""
+    def listed(*words):
+        counts["lists"] += 1
+        lines = stack.command("task", "list", "--json", "--limit", "1000", *words).stdout.splitlines()
+        return [json.loads(line) for line in lines]
+    every = listed()
+    check(len(every) > 20, "many tasks", len(every))
+    for member, word, name in (("tool", "--tool", "slow"), ("tenant", "--tenant", "B"),
+                               ("state", "--state", "cancelled")):
+        equal(listed(word, name), [row for row in every if row[member] == name], f"{word} {name}")
+    equal(listed("--since", "1h"), every, "all since an hour ago")
+    equal(listed("--older-than", "1h"), [], "none of before")
+    middle = every[len(every) // 2]["accepted"]
+    behind = (datetime.datetime.fromisoformat(middle) + datetime.timedelta(milliseconds=1)).isoformat()
+    newer = [row for row in every if row["accepted"] > middle]
+    check(0 < len(newer) < len(every), "some are newer", len(newer))
+    equal(listed("--since", behind), newer, "since a time")
+    equal(listed("--since", behind, "--tool", "slow"), [row for row in newer if row["tool"] == "slow"],
+          "both")
+    time.sleep(1.1)
+    equal(listed("--since", "1s"), [], "since a second ago")
+    equal(listed("--since", "1h", "--older-than", "1s"), every, "between two")
+    for words in (("--since", "yesterday"), ("--older-than", "1m"), ("--since", "")):
+        stack.command("task", "list", *words, check_code=2)
+    stack.command("task", "show", "x", "--tool", "y", check_code=2)
 
 
 def a_tool_and_a_tenant_are_paused():
@@ -235,12 +322,18 @@ def a_tool_and_a_tenant_are_paused():
 
 def filters_count_first():
     refuse(6)
-    tasks = [client.run("steps", {"effect_id": fresh("bulk")})[0].task_id for _ in range(3)]
+    tasks = [client.run("steps", {"effect_id": fresh("bulk")})[0].task_id]
+    one = stack.command("retry", "--tool", "steps").stdout
+    check("1 task is failed\n" in one, "one", one)
+    tasks += [client.run("steps", {"effect_id": fresh("bulk")})[0].task_id for _ in range(2)]
     plain = stack.command("retry", "--tool", "steps").stdout
     check("3 tasks are failed" in plain and "--yes" in plain, "the count is shown, nothing is done", plain)
     equal(client.get(tasks[0]).result["_meta"][rig.EFFECT_META].get("successor"), None, "nothing")
     stack.command("retry", "--tool", "steps", "--yes", check_code=2)
-    stack.command("pause", "--state", "failed", check_code=2)
+    said = stack.command("pause", "--state", "failed", check_code=2).stderr
+    check("`failed`, but to: ready, scheduled" in said, "the states that it has a use for", said)
+    said = stack.command("cancel", "--older-than", "2h", check_code=2).stderr
+    check("--state: one of ready, scheduled" in said, "the states are named", said)
     stack.command("retry", "--older-than", "1m", check_code=2)
     check("0 tasks are failed" in stack.command("retry", "--tool", "steps", "--older-than", "1h").stdout,
           "none is an hour old")
@@ -296,7 +389,7 @@ def why_nobody_runs_it():
 
 
 def wrong_use():
-    for words in (("retry",), ("pause",), ("retry", "tsk_x", *BY), ("pause", "--tool", "steps"),
+    for words in (("retry",), ("pause",), ("pause", "--tool", "steps"),
                   ("pause", "--tool", "steps", "--tenant", "B", *BY), ("cancel", "--tool", "x"),
                   ("retry", "--state", "unknown"), ("retry", "--tool", "steps", "--new-key"),
                   ("resume", "--task", "x", "--tool", "y", *BY), ("pause", "--tool", "", *BY)):
@@ -307,9 +400,11 @@ def wrong_use():
 for test in (a_failed_task_goes_on_as_its_successor, a_new_key_only_after_a_refusal,
              what_is_done_is_not_done_again, backing_off_and_unknown,
              what_may_have_happened_is_asked_for_first, a_task_is_paused,
-             a_tool_and_a_tenant_are_paused, filters_count_first, why_nobody_runs_it, wrong_use):
+             a_tool_and_a_tenant_are_paused, filters_count_first, an_act_takes_an_effect_id,
+             a_retry_says_its_version, a_result_that_cannot_be_made, lists, why_nobody_runs_it,
+             wrong_use):
     began = time.monotonic()
     test()
     print(f"{test.__name__} {time.monotonic() - began:.1f} s", flush=True)
 
-rig.finish("operate", counts, {"successors": 11, "refused": 19, "paused": 3, "whys": 13})
+rig.finish("operate", counts, {"successors": 12, "refused": 20, "paused": 3, "whys": 16, "lists": 10})

@@ -3,16 +3,13 @@
 again, whoever is killed; each way of ending has its outcome; files that a program leaves reach a
 later phase. Wait phases hold no slot and go on where they were."""
 
-import atexit
 import csv
 import hashlib
 import json
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import uuid
 
@@ -31,25 +28,15 @@ NOTE = 'note() { echo "$1" >> "$RIG_FOLDER/$HOLDFAST_EFFECT_ID.log"; }\n'
 
 def tool(name, script, *more_phases, shell="/bin/sh", result=None, **phase):
     """A tool whose phase `work` is this script in plain mode; its folder."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / name
-    atexit.register(shutil.rmtree, folder.parent, True)
-    folder.mkdir()
-    if script is not None:
-        (folder / "work").write_text(f"#!{shell}\n{script}")
-        (folder / "work").chmod(0o755)
     work = {"name": "work", "kind": "program", "mode": "plain", "command": ["./work"],
             "effect": "pure", "timeout_ms": 30_000, "attempts": 4, "backoff_first_ms": 20,
             "backoff_max_ms": 100, "env": ["RIG_FOLDER", "HOLDFAST_DOWNSTREAM_URL"], **phase}
     phases = ([work] if script is not None else []) + list(more_phases)
-    (folder / "tool.json").write_text(json.dumps({
-        "name": name, "description": "A tool of the tests in plain mode.",
-        "inputSchema": {"type": "object", "required": ["effect_id"], "additionalProperties": False,
-                        "properties": {"effect_id": {**TEXT, "minLength": 1}, "say": TEXT,
-                                       "at": TEXT, "n": {"type": "integer"}}},
-        "poll_interval_ms": 50, "deadline_ms": 60_000, "phases": phases,
-        "result": {"text": "done", "structured": result or {"$from": f"/state/{phases[-1]['name']}"}},
-    }))
-    return folder
+    return rig.make_tool(
+        name, phases, {"say": TEXT, "at": TEXT, "n": {"type": "integer"}},
+        programs={"work": f"#!{shell}\n{script}"} if script is not None else {},
+        poll_interval_ms=50, deadline_ms=60_000,
+        result={"text": "done", "structured": result or {"$from": f"/state/{phases[-1]['name']}"}})
 
 
 STEPS = NOTE + '''

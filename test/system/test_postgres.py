@@ -88,21 +88,11 @@ STATES = ("40001", "40P01", "53100", "53200", "55P03", "58030", "25006", "57P01"
 
 
 def sql_tool(**phase):
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / "entry"
-    rig.atexit.register(shutil.rmtree, folder.parent, True)
-    folder.mkdir()
-    text = {"type": "string", "minLength": 1}
-    (folder / "schema.sql").write_text(SCHEMA)
-    (folder / "go.sql").write_text(SQL)
-    (folder / "tool.json").write_text(json.dumps({
-        "name": "entry", "effect_id": "required", "poll_interval_ms": 100,
-        "description": "Writes one row. A repeat with the same effect_id returns the same result.",
-        "inputSchema": {"type": "object", "required": ["effect_id"], "additionalProperties": False,
-                        "properties": {"effect_id": text, "n": {"type": "number"}}},
-        "phases": [{"name": "go", "kind": "sql", "file": "go.sql", "effect": "local",
-                    "attempts": 8, "backoff_first_ms": 20, "backoff_max_ms": 200, **phase}],
-        "result": {"text": "row", "structured": {"n": {"$from": "/state/go/n"}}}}))
-    return folder
+    return rig.make_tool(
+        "entry", [{"name": "go", "kind": "sql", "file": "go.sql", "effect": "local",
+                   "attempts": 8, "backoff_first_ms": 20, "backoff_max_ms": 200, **phase}],
+        {"n": {"type": "number"}}, {"schema.sql": SCHEMA, "go.sql": SQL},
+        result={"text": "row", "structured": {"n": {"$from": "/state/go/n"}}})
 
 
 POST = json.dumps({"P2": [{"post": True}]})

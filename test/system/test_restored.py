@@ -12,7 +12,6 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import urllib.request
 
@@ -59,19 +58,6 @@ PHASES = {
 }
 for _phase in PHASES["r_undo"]:
     _phase.get("undo", {}).pop("name", None)
-
-
-def tool(name, phases):
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / name
-    rig.atexit.register(shutil.rmtree, folder.parent, True)
-    folder.mkdir()
-    (folder / "tool.json").write_text(json.dumps({
-        "name": name, "effect_id": "required", "poll_interval_ms": 100, "phases": phases,
-        "description": "A tool of the tests. A repeat with the same effect_id returns the same task.",
-        "inputSchema": {"type": "object", "required": ["effect_id"], "additionalProperties": False,
-                        "properties": {"effect_id": {"type": "string", "minLength": 1}}},
-        "result": {"text": "done"}}))
-    return folder
 
 
 # --- several Postgres ----------------------------------------------------------------------------
@@ -573,7 +559,7 @@ def intact(stack):
 
 
 def main():
-    folders = [tool(name, phases) for name, phases in PHASES.items()]
+    folders = [rig.make_tool(name, phases) for name, phases in PHASES.items()]
     stack = Places(apis=1, workers=1, tools=[*folders, rig.probe_tool()], settings=SETTINGS)
     crash(stack)
     failover(stack)

@@ -47,12 +47,14 @@ check("post" in (told.get("statusMessage") or ""), "and says which phase", told)
 shown = json.loads(stack.command("task", "show", task, "--json").stdout.splitlines()[0])
 equal(shown["state"], "unknown", "task show tells the truth")
 settle(task, "done", code=2)
-settle(task, "perhaps", *by, code=2)
-settle(task[:-4] + "AAAA", "done", *by, code=1)
+faults = {settle(task, "perhaps", *by, code=2), settle(task, *by, code=2),
+          settle(task[:-4] + "AAAA", "done", *by, code=1), settle("nobody", "done", *by, code=1)}
+equal(len(faults), 4, "each fault has its own text")
 settle(task, "done", *by, "--state", "{", code=1)
 settle(task, "done", *by, "--state", "8", code=1)
 check("/state/post" in settle(task, "done", *by, code=1), "done: what the tool reads must be told")
-settle(task, "done", *by, "--state", '{"id":"4711"}')
+check("behind" in settle("lost-done", "done", *by, "--state", '{"id":"4711"}'),
+      "by its effect ID; what comes next is told")
 ended = client.wait(task).result
 equal((ended["status"], ended["result"]["structuredContent"]), ("completed", {"answer": {"id": "4711"}}),
       "done: it goes on with the state that was given")
@@ -62,14 +64,14 @@ settle(task, "fail", *by, code=1)
 equal(client.get(task).result["status"], "completed", "terminal is final (V6)")
 
 task = unknown_task("lost-absent")
-settle(task, "absent", *by)
+check("goes on there" in settle(task, "absent", *by), "what comes next is told")
 equal(client.wait(task).result["status"], "completed", "absent: it is sent anew")
 equal(effects("lost-absent"), 1, "under the same key, so it is one effect all the same")
 
 task = unknown_task("lost-fail")
-settle(task, "fail", *by)
+check("ended failed" in settle(task, "fail", *by), "what came of it is told")
 error = client.wait(task).result["error"]
 equal((error["code"], error["data"]["executed"]), (1500, "maybe"), "fail says that it may have happened")
 equal(effects("lost-fail"), 1, "and nothing was sent again")
 
-rig.finish("settle", counts, {"unknown": 3, "settled": 3, "refused": 7})
+rig.finish("settle", counts, {"unknown": 3, "settled": 3, "refused": 9})

@@ -192,6 +192,15 @@ def param_headers():
             counts["headers_refused"] += 1
 
 
+def an_unknown_tool_is_named():
+    for name, told in (("prims", 'Unknown tool "prims";'), ("sch\u00f6n", 'Unknown tool "sch\u00f6n";'),
+                       ("x" * 128, f'Unknown tool "{"x" * 128}";'), ("x" * 129, "Unknown tool;"),
+                       ("a\u0007b", "Unknown tool;"), ("", 'Unknown tool "";')):
+        answer = client.request("tools/call", {"name": name, "arguments": {}}, wrapped(name))
+        equal(answer.code, -32602, f"{name[:9]!r}: code")
+        check(answer.error["message"].startswith(told), f"{name[:9]!r}: named where it can be", answer)
+
+
 def a_version_runs_as_soon_as_it_is_applied():
     """A worker that is woken and finds nothing looks for new versions, and not only every 5 s."""
     soon = 0
@@ -206,7 +215,7 @@ def a_version_runs_as_soon_as_it_is_applied():
     check(soon >= APPLIED - 3, "a fresh tool: it runs soon", soon)
 
 
-for part in (pages, what_a_tool_says, param_headers, goes_on_when_the_list_changes,
+for part in (pages, what_a_tool_says, an_unknown_tool_is_named, param_headers, goes_on_when_the_list_changes,
              a_version_runs_as_soon_as_it_is_applied):
     part()
 rig.finish("tool_list", counts, {"pages": 6, "cursors_refused": 11, "headers_taken": 14,

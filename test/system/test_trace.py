@@ -5,10 +5,6 @@ and no further. What has not the form never was."""
 
 import json
 import secrets
-import tempfile
-import atexit
-import pathlib
-import shutil
 import uuid
 
 import rig
@@ -26,19 +22,11 @@ print(json.dumps({name: os.environ.get(name) for name in ("TRACEPARENT", "TRACES
 
 
 def plain_tool():
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / "plain_trace"
-    atexit.register(shutil.rmtree, folder.parent, True)
-    folder.mkdir()
-    (folder / "run").write_text(PLAIN)
-    (folder / "run").chmod(0o755)
-    (folder / "tool.json").write_text(json.dumps({
-        "name": "plain_trace", "description": "Tells its environment.", "effect_id": "optional",
-        "inputSchema": {"type": "object", "properties": {"effect_id": {"type": "string"}}},
-        "poll_interval_ms": 100,
-        "phases": [{"name": "see", "kind": "program", "mode": "plain", "command": ["./run"],
-                    "effect": "pure"}],
-        "result": {"text": "seen", "structured": {"env": {"$from": "/state/see"}}}}))
-    return folder
+    return rig.make_tool("plain_trace", [{"name": "see", "kind": "program", "mode": "plain",
+                                          "command": ["./run"], "effect": "pure"}],
+                         programs={"run": PLAIN}, effect_id="optional",
+                         inputSchema={"type": "object", "properties": {"effect_id": rig.TEXT}},
+                         result={"text": "seen", "structured": {"env": {"$from": "/state/see"}}})
 
 
 stack = rig.Stack(workers=1, tools=[rig.probe_tool(), rig.http_tool("deliver", mail=True),

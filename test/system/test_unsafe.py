@@ -2,12 +2,8 @@
 """What may have happened (R2.5, V7, design §4 and §6): unsafe effects with an intent, undo steps after
 a cancel, and effects that are accepted first and seen later. Counted in the downstream's ledger."""
 
-import atexit
 import json
-import pathlib
-import shutil
 import signal
-import tempfile
 import time
 import uuid
 
@@ -37,21 +33,7 @@ def verify(within_ms, **more):
 
 
 def tool(name, phases, files=None, **members):
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-")) / name
-    atexit.register(shutil.rmtree, folder.parent, True)
-    folder.mkdir()
-    shutil.copy(rig.TEST_TOOLS / "probe", folder / "probe")
-    for file, text in (files or {}).items():
-        (folder / file).write_text(text)
-    text = {"type": "string"}
-    (folder / "tool.json").write_text(json.dumps({
-        "name": name, "effect_id": "required",
-        "description": "A tool of the tests. A repeat with the same effect_id returns the same "
-                       "task and result.",
-        "inputSchema": {"type": "object", "required": ["effect_id"], "additionalProperties": False,
-                        "properties": {"effect_id": text, "plan": text}},
-        "poll_interval_ms": 100, "phases": phases, "result": {"text": "done"}, **members}))
-    return folder
+    return rig.make_tool(name, phases, {"plan": rig.TEXT}, files, rig.test_program("probe"), **members)
 
 
 def program(name, **more):
@@ -248,10 +230,10 @@ def unsafe_program():
     stack.at_gate(effect_id, "in")
     kill_worker()
     is_unknown(task, "an unsafe program whose worker was killed")
-    key = stack.query("SELECT derived_key FROM holdfast.intent WHERE task = %s",
-                      (rig.task_bytes(task),))[0][0]
-    check(key and key in shown(task), "task show has the key to look for", shown(task))
+    key = stack.run_log(effect_id, "start")[0]["key"]
+    check(key in shown(task), "task show has the key to look for", shown(task))
     check(key in stack.command("task", "why", task, check_code=None).stdout, "and task why", key)
+    check(key in client.get(task).result["statusMessage"], "and its client is told", key)
     equal(len(stack.run_log(effect_id, "start")), 1, "is not started again")
     counts["unsafe"] += 3
 

@@ -161,12 +161,11 @@ void store_ask(struct store *, const struct ask_write *ask,
 }
 
 void store_intent(struct store *, const struct task_id *, const struct uuid *, int number,
-		  struct slice name, struct slice derived_key,
+		  struct slice name,
 		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
 			       const struct hf_err *err),
 		  void *ctx)
 {
-	cr_assert(derived_key.len > 0);
 	char *text = hf_format("intent %d %.*s", number, (int)name.len, name.data);
 	note(text, ctx);
 	free(text);

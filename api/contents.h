@@ -1,7 +1,7 @@
-/* resources.h - the ways to answer resources/read. */
+/* contents.h - the ways to answer resources/read. */
 #pragma once
 
-#include "api/mcp.h"
+#include "api/request.h"
 #include "runtime/buf.h"
 #include "runtime/slice.h"
 
