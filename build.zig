@@ -45,7 +45,7 @@ const api_files = [_][]const u8{
     "follow.c",    "listen.c",   "subscription.c",
 };
 const worker_files = [_][]const u8{
-    "ask.c",        "beat.c",       "breaker.c",    "downstream.c", "egress.c", "frame.c",         "host.c", "keeper.c", "phase_http.c",
+    "ask.c",        "beat.c",       "breaker.c",    "downstream.c", "egress.c", "frame.c",         "host.c", "keeper.c", "last_words.c", "phase_http.c",
     "phase_program.c", "phase_sql.c", "phase_wait.c", "plain.c", "remote.c", "retry.c",  "run.c", "run_apart.c", "run_keep.c",
     "run_outcome.c", "run_phase.c", "run_undo.c", "run_write.c",     "rundir.c",    "say.c",       "span.c",      "spawn.c",
     "tail.c",       "text.c",       "unpack.c",     "versions.c",      "worker.c",
@@ -77,7 +77,7 @@ const sim_runtime = [_][]const u8{
     "content.c", "sql_text.c", "uri_template.c", "value.c",
 };
 const sim_worker = [_][]const u8{
-    "ask.c", "beat.c", "frame.c", "phase_http.c", "phase_program.c", "phase_sql.c", "phase_wait.c", "retry.c",
+    "ask.c", "beat.c", "frame.c", "last_words.c", "phase_http.c", "phase_program.c", "phase_sql.c", "phase_wait.c", "retry.c",
     "run.c", "run_apart.c", "run_keep.c", "run_outcome.c", "run_phase.c", "run_undo.c", "run_write.c", "say.c", "span.c", "text.c",
     "worker.c",
 };

@@ -68,6 +68,24 @@ static const char *plural(size_t count)
 	return count == 1 ? "" : "s";
 }
 
+/* Silence makes a phase unsafe; that is to be a choice. */
+static void tell_undeclared(const struct phase_spec *phase)
+{
+	if (phase->effect == EFFECT_UNSAFE && !phase->effect_declared)
+		printf("  phase %s declares no effect, so it is unsafe: after a crash in it a "
+		       "person has to say whether it happened\n",
+		       phase->name);
+}
+
+static void tell_phases(const struct tool *tool)
+{
+	for (size_t i = 0; tool && i < tool->phases_count; i++) {
+		tell_undeclared(&tool->phases[i]);
+		if (tool->phases[i].undo)
+			tell_undeclared(tool->phases[i].undo);
+	}
+}
+
 /* --- check ------------------------------------------------------------------------------------ */
 
 static int check_one(const char *dir)
@@ -86,6 +104,7 @@ static int check_one(const char *dir)
 	if (pack->resources > 0 || !opened.tool)
 		printf(", %zu resource%s", pack->resources, plural(pack->resources));
 	printf(", %zu file%s\n", opened.folder->count, plural(opened.folder->count));
+	tell_phases(opened.tool);
 	return EXIT_DONE;
 }
 
@@ -142,6 +161,7 @@ static int apply_one(PGconn *db, const char *dir)
 	}
 	printf("%s: version %.*s %s\n", opened.pack->name, VERSION_CHARS_SHOWN,
 	       opened.pack->version, words[applied]);
+	tell_phases(opened.tool);
 	return EXIT_DONE;
 }
 

@@ -19,6 +19,9 @@ constexpr size_t JSON_NUMBER_LEN_MAX = 1024; /* longer spellings are refused */
  * HF_INVALID with the byte offset in the text; HF_LIMIT for depth and number length. */
 enum hf_code json_scan(struct slice text, struct hf_err *err);
 
+/* As json_scan, but the text begins with "LINE:COLUMN: ", both from 1: for what a person wrote. */
+enum hf_code json_scan_written(struct slice text, struct hf_err *err);
+
 /* What RFC 8259 lets pass and json_scan does not. */
 struct json_quirks {
 	bool nul; /* \u0000 in a string or a name */

@@ -5,6 +5,7 @@
  * long ones. Called by the api on each body, by the worker on what tools and peers answer. */
 #include "runtime/json.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -364,6 +365,36 @@ static enum hf_code scan_with(struct slice text, struct json_quirks *quirks, str
 enum hf_code json_scan(struct slice text, struct hf_err *err)
 {
 	return scan_with(text, nullptr, err);
+}
+
+/* Whether the last thing before `at` is a comma. */
+static bool behind_comma(struct slice text, size_t at)
+{
+	while (at > 0 && strchr(" \t\r\n", text.data[at - 1]))
+		at--;
+	return at > 0 && text.data[at - 1] == ',';
+}
+
+enum hf_code json_scan_written(struct slice text, struct hf_err *err)
+{
+	struct hf_err inner = {};
+	enum hf_code code = json_scan(text, &inner);
+	if (code == HF_OK)
+		return code;
+	size_t at = 0, line = 1, column = 1;
+	int head = 0;
+	bool placed = sscanf(inner.text, "byte %zu: %n", &at, &head) == 1 && head > 0;
+	hf_assert(placed && at <= text.len);
+	for (size_t i = 0; i < at; i++) {
+		bool ends = text.data[i] == '\n';
+		bool inside = ((unsigned char)text.data[i] & 0xc0) == 0x80; /* of a character */
+		line += ends;
+		column = ends ? 1 : column + !inside;
+	}
+	bool closes = at < text.len && (text.data[at] == ']' || text.data[at] == '}');
+	bool extra = closes && behind_comma(text, at);
+	return hf_fail(err, code, "%zu:%zu: %s%s", line, column, inner.text + head,
+		       extra ? "; the comma before it is one too many" : "");
 }
 
 enum hf_code json_scan_quirks(struct slice text, struct json_quirks *quirks, struct hf_err *err)

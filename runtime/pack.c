@@ -30,8 +30,8 @@ enum hf_code pack_doc_read(struct pack_reader *reader, const struct tool_file *f
 	buf_clear(&reader->parse.path);
 	if (file->content.len > PACK_FILE_BYTES_MAX)
 		return tool_bad(&reader->parse, "has over %zu bytes", PACK_FILE_BYTES_MAX);
-	if (json_scan(file->content, &inner) != HF_OK)
-		return tool_bad(&reader->parse, "%s", inner.text);
+	if (json_scan_written(file->content, &inner) != HF_OK)
+		return hf_fail(reader->parse.err, HF_INVALID, "%s:%s", file->path, inner.text);
 	*doc = json_trim(file->content);
 	return HF_OK;
 }

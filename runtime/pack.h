@@ -37,7 +37,7 @@ struct pack {
 };
 
 /* `tool_name` is that of the folder's tool.json, nullptr where it has none: then pack.json must be
- * there. HF_INVALID: "<file>#<pointer>: <reason>". HF_LIMIT: too much, the text begins with the
+ * there. HF_INVALID: as tool_new. HF_LIMIT: too much, the text begins with the
  * file. */
 enum hf_code pack_new(struct tool_folder *folder, const char *tool_name, struct pack **out,
 		      struct hf_err *err);

@@ -158,12 +158,30 @@ static void print_asking(struct slice entry)
 	print_detail(entry, "told", "answer");
 }
 
+/* The phase whose tool said no: it has no recovery point, the outcome alone tells of it. */
+static void print_tool_error(struct slice outcome)
+{
+	char span[SPAN_TEXT_LEN_MAX + 1];
+	struct slice result, told, type;
+	if (!get(outcome, "result", &result) || !get(result, "structuredContent", &told) ||
+	    !get(told, "type", &type) || !json_string_is(type, "tool_error") ||
+	    !json_member(result, "isError", &type) || json_type_of(type) != JSON_TRUE)
+		return;
+	printf("%*s  ", STORY_INDENT - 2, span_format(get_int(outcome, "after_ms"), span));
+	print_padded(told, "phase", STORY_NAME_COLUMNS);
+	printf("the tool said no");
+	print_attempt(outcome);
+	putchar('\n');
+}
+
 static void print_entry(struct slice entry)
 {
 	char span[SPAN_TEXT_LEN_MAX + 1];
 	struct slice what, value;
 	if (!get(entry, "what", &what))
 		return;
+	if (json_string_is(what, "outcome"))
+		print_tool_error(entry);
 	printf("%*s  ", STORY_INDENT - 2, span_format(get_int(entry, "after_ms"), span));
 	if (json_string_is(what, "outcome")) {
 		print_member(entry, "name", STORY_TEXT_COLUMNS);

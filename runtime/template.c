@@ -11,6 +11,7 @@
 #include "runtime/json_inner.h"
 
 constexpr int POINTER_BYTES_SHOWN = 100;
+constexpr size_t NAMES_BYTES_SHOWN = 200;
 
 #define SHOWN(pointer)                                                                    \
 	((pointer).len > POINTER_BYTES_SHOWN ? POINTER_BYTES_SHOWN : (int)(pointer).len), \
@@ -52,6 +53,43 @@ static bool root_named(const struct template_scope *scope, struct slice name, st
 	return false;
 }
 
+/* Up to `len_max` bytes of an object's member names, as they are spelt. */
+static void add_names(struct slice object, size_t len_max, struct buf *out)
+{
+	struct slice name, value;
+	size_t at = 0, start = out->len;
+	while (json_object_next(object, &at, &name, &value)) {
+		const char *between = out->len > start ? ", " : "";
+		if (out->len - start + name.len > len_max) {
+			buf_add_format(out, "%s…", between);
+			return;
+		}
+		buf_add_format(out, "%s%.*s", between, (int)name.len - 2, name.data + 1);
+	}
+}
+
+/* What is there instead, where the pointer leaves the state: its author is the tool's. */
+static enum hf_code missing_in_state(struct hf_err *err, struct slice pointer, struct slice state,
+				     struct slice rest)
+{
+	struct slice token, behind, inner;
+	while (split(rest, &token, &behind) &&
+	       json_pointer(state, (struct slice){ rest.data, token.len + 1 }, &inner)) {
+		state = inner;
+		rest = behind;
+	}
+	struct slice place = { pointer.data, pointer.len - rest.len };
+	enum json_type type = json_type_of(state);
+	hf_cleanup(buf) struct buf names = {};
+	if (type == JSON_OBJECT)
+		add_names(state, NAMES_BYTES_SHOWN, &names);
+	return hf_fail(err, HF_MISSING, "%.*s: there is no such value; %.*s %s %s", SHOWN(pointer),
+		       SHOWN(place), names.len ? "has" : "is",
+		       names.len             ? names.data
+		       : type == JSON_OBJECT ? "{}"
+					     : json_type_name(type));
+}
+
 static enum hf_code resolve(const struct template_scope *scope, struct slice pointer,
 			    struct slice *value, struct hf_err *err)
 {
@@ -66,9 +104,11 @@ static enum hf_code resolve(const struct template_scope *scope, struct slice poi
 	} else if (!root_named(scope, root, &json)) {
 		return missing(err, pointer, "there is no such root");
 	}
-	if (!json_pointer(json, rest, value))
-		return missing(err, pointer, "there is no such value");
-	return HF_OK;
+	if (json_pointer(json, rest, value))
+		return HF_OK;
+	if (slice_is(root, "state"))
+		return missing_in_state(err, pointer, json, rest);
+	return missing(err, pointer, "there is no such value");
 }
 
 /* A piece of a text template: literal text, then a pointer (no data: the text ended). */

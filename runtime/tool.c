@@ -418,8 +418,8 @@ enum hf_code tool_new(struct slice doc, const struct tool_files *files, struct t
 	if (doc.len > TOOL_DOC_BYTES_MAX)
 		return hf_fail(err, HF_INVALID, "tool.json#: is over %zu bytes",
 			       TOOL_DOC_BYTES_MAX);
-	if (json_scan(doc, &inner) != HF_OK)
-		return hf_fail(err, HF_INVALID, "tool.json#: %s", inner.text);
+	if (json_scan_written(doc, &inner) != HF_OK)
+		return hf_fail(err, HF_INVALID, "tool.json:%s", inner.text);
 	hf_cleanup(tool) struct tool *tool = hf_alloc(sizeof *tool);
 	tool->doc = hf_strndup(doc.data, doc.len);
 	struct tool_parse parse = { .files = files, .tool = tool, .err = &inner };

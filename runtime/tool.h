@@ -52,6 +52,7 @@ struct phase_spec {
 	char *name; /* "undo:NAME" of an undo step */
 	enum phase_type type;
 	enum effect_class effect;
+	bool effect_declared;
 	int64_t timeout_ms; /* one attempt; default sql 30 000, http 30 000, program 600 000 */
 	int attempts;       /* business attempts; default 5 */
 	int64_t backoff_first_ms; /* default 500 */
@@ -154,8 +155,9 @@ struct tool_files {
 	void *ctx;
 };
 
-/* HF_INVALID: the text is "<file>#<pointer>: <reason>". Unknown members are errors. `doc` need not
- * have been scanned; it is copied. With `files` nullptr no file is looked at (the API needs none):
+/* HF_INVALID: the text is "<file>#<pointer>: <reason>", of what is no JSON
+ * "<file>:<line>:<column>: <reason>". Unknown members are errors. `doc` need not have been scanned;
+ * it is copied. With `files` nullptr no file is looked at (the API needs none):
  * phases have no `sql` then. */
 enum hf_code tool_new(struct slice doc, const struct tool_files *files, struct tool **out,
 		      struct hf_err *err);

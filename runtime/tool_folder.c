@@ -222,13 +222,72 @@ struct tool_files tool_folder_files(struct tool_folder *folder)
 	return (struct tool_files){ .read = on_read, .ctx = folder };
 }
 
+/* --- Programs --------------------------------------------------------------------------------- */
+
+/* Why the system would not start it; nullptr: nothing is seen that speaks against it. */
+static const char *program_fault(struct slice content)
+{
+	if (content.len >= 4 && memcmp(content.data, "\177ELF", 4) == 0)
+		return nullptr;
+	if (content.len < 2 || memcmp(content.data, "#!", 2) != 0)
+		return "is neither ELF nor begins with #!";
+	const char *end = memchr(content.data, '\n', content.len);
+	size_t len = end ? (size_t)(end - content.data) : content.len;
+	if (content.data[len - 1] == '\r')
+		return "has a #! line that ends in CR LF: it must end in LF alone";
+	for (size_t i = 2; i < len; i++)
+		if (content.data[i] != ' ' && content.data[i] != '\t')
+			return nullptr;
+	return "has a #! line that names no program";
+}
+
+/* Only of what is to be applied: a version that a worker has already is served as it is. */
+static enum hf_code program_check(const struct tool_folder *folder, const struct phase_spec *phase,
+				  const char *where, struct hf_err *err)
+{
+	if (phase->type != PHASE_PROGRAM)
+		return HF_OK;
+	const char *program = phase->command[0];
+	bool own = strncmp(program, "./", 2) == 0;
+	const struct tool_file *file = tool_folder_find(folder, own ? program + 2 : program);
+	if (!own && file)
+		return hf_fail(err, HF_INVALID,
+			       "tool.json#%s/command/0: \"%s\" is looked for in PATH alone: "
+			       "write \"./%s\" for the file of this folder",
+			       where, program, program);
+	const char *fault = own && file ? program_fault(file->content) : nullptr;
+	return fault ? hf_fail(err, HF_INVALID, "tool.json#%s/command/0: %s %s", where, program,
+			       fault)
+		     : HF_OK;
+}
+
+static enum hf_code programs_check(const struct tool_folder *folder, const struct tool *tool,
+				   struct hf_err *err)
+{
+	for (size_t i = 0; i < tool->phases_count; i++) {
+		char where[sizeof "/phases//undo" + 20];
+		snprintf(where, sizeof where, "/phases/%zu", i);
+		hf_try(program_check(folder, &tool->phases[i], where, err));
+		snprintf(where, sizeof where, "/phases/%zu/undo", i);
+		if (tool->phases[i].undo)
+			hf_try(program_check(folder, tool->phases[i].undo, where, err));
+	}
+	return HF_OK;
+}
+
+/* --- The tool --------------------------------------------------------------------------------- */
+
 enum hf_code tool_folder_tool(struct tool_folder *folder, struct tool **out, struct hf_err *err)
 {
 	const struct tool_file *doc = tool_folder_find(folder, "tool.json");
 	if (!doc)
 		return hf_fail(err, HF_INVALID, "tool.json: is not there");
 	struct tool_files files = tool_folder_files(folder);
-	hf_try(tool_new(doc->content, &files, out, err));
-	memcpy((*out)->version, folder->version, sizeof folder->version);
+	hf_cleanup(tool) struct tool *tool = nullptr;
+	hf_try(tool_new(doc->content, &files, &tool, err));
+	hf_try(programs_check(folder, tool, err));
+	memcpy(tool->version, folder->version, sizeof folder->version);
+	*out = tool;
+	tool = nullptr;
 	return HF_OK;
 }

@@ -33,5 +33,5 @@ HF_DEFINE_CLEANUP(tool_folder, struct tool_folder *, tool_folder_free)
 const struct tool_file *tool_folder_find(const struct tool_folder *folder, const char *path);
 /* For tool_new. */
 struct tool_files tool_folder_files(struct tool_folder *folder);
-/* tool_new on the folder's tool.json, with its version. */
+/* tool_new on the folder's tool.json, with its version; and its programs can be started. */
 enum hf_code tool_folder_tool(struct tool_folder *folder, struct tool **out, struct hf_err *err);

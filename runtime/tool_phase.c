@@ -63,6 +63,7 @@ static const struct {
 static enum hf_code effect_read(struct tool_parse *parse, struct slice value,
 				struct phase_spec *phase)
 {
+	phase->effect_declared = value.len > 0;
 	if (!value.len) {
 		phase->effect = phase_effects[phase->type].undeclared;
 		return HF_OK;

@@ -141,7 +141,8 @@ static enum hf_code add_spec_headers(struct http_phase *phase, bool *typed, stru
 	if (phase->request->headers.len == 0)
 		return HF_OK;
 	hf_cleanup(buf) struct buf filled = {};
-	hf_try(template_json(phase->request->headers, run_scope(phase->run), &filled, err));
+	if (template_json(phase->request->headers, run_scope(phase->run), &filled, err) != HF_OK)
+		return hf_wrap(err, "headers");
 	struct slice name, value;
 	for (size_t at = 0; json_object_next(buf_slice(&filled), &at, &name, &value);) {
 		hf_cleanup(buf) struct buf name_text = {}, value_text = {};
@@ -206,18 +207,21 @@ static enum hf_code make_request(struct http_phase *phase, struct buf *artifact,
 	const struct template_scope *scope = run_scope(phase->run);
 	phase->url.max = URL_LEN_MAX;
 	phase->body.max = BODY_BYTES_MAX;
-	hf_try(template_text(request->url, true, scope, &phase->url, err));
+	if (template_text(request->url, true, scope, &phase->url, err) != HF_OK)
+		return hf_wrap(err, "url");
 	if (phase->url.overflow || phase->url.len == 0)
 		return hf_fail(err, HF_LIMIT, "the URL is empty or over %zu bytes", URL_LEN_MAX);
 	phase->has_body = request->json.len > 0 || request->body_artifact.len > 0;
-	if (request->json.len > 0)
-		hf_try(template_json(request->json, scope, &phase->body, err));
+	if (request->json.len > 0 &&
+	    template_json(request->json, scope, &phase->body, err) != HF_OK)
+		return hf_wrap(err, "json");
 	if (phase->body.overflow)
 		return hf_fail(err, HF_LIMIT, "the body is over %zu bytes", BODY_BYTES_MAX);
 	if (request->body_artifact.len == 0)
 		return HF_OK;
 	hf_cleanup(buf) struct buf name = {};
-	hf_try(template_json(request->body_artifact, scope, &name, err));
+	if (template_json(request->body_artifact, scope, &name, err) != HF_OK)
+		return hf_wrap(err, "body_artifact");
 	if (json_type_of(buf_slice(&name)) != JSON_STRING)
 		return hf_fail(err, HF_INVALID, "the name of the artifact is no string");
 	json_string_decode(buf_slice(&name), artifact);

@@ -31,6 +31,7 @@
 #include "worker/ask.h"
 #include "worker/frame.h"
 #include "worker/host.h"
+#include "worker/last_words.h"
 #include "worker/phase.h"
 #include "worker/say.h"
 #include "worker/text.h"
@@ -79,19 +80,6 @@ static const char *program_name(const struct program *program)
 	return run_phase(program->run)->name;
 }
 
-static void add_log(struct program *program)
-{
-	hf_cleanup(buf) struct buf log = {};
-	if (program->host)
-		host_log(program->host, &log);
-	if (log.len == 0)
-		return;
-	size_t from = log.len > TEXT_REASON_LEN_MAX ? log.len - TEXT_REASON_LEN_MAX : 0;
-	while (from < log.len && ((unsigned char)log.data[from] & 0xc0) == 0x80)
-		from++;
-	buf_add_format(&program->text, ". Its last output: %s%s", from ? "…" : "", log.data + from);
-}
-
 /* Decides the outcome, once; the process is then killed and waited for. */
 [[gnu::format(printf, 3, 4)]] static void
 program_end(struct program *program, enum phase_outcome outcome, const char *format, ...)
@@ -111,10 +99,11 @@ program_end(struct program *program, enum phase_outcome outcome, const char *for
 }
 
 /* As program_end, for what the tool's own last words may explain. */
-#define program_fail(program, outcome, ...)                     \
-	do {                                                    \
-		program_end((program), (outcome), __VA_ARGS__); \
-		add_log(program);                               \
+#define program_fail(program, outcome, ...)                                \
+	do {                                                               \
+		program_end((program), (outcome), __VA_ARGS__);            \
+		if ((program)->host)                                       \
+			last_words_add((program)->host, &(program)->text); \
 	} while (0)
 
 static void stop_timers(struct program *program)
@@ -508,7 +497,10 @@ static bool plain_result(struct program *program, struct slice output)
 		return true;
 	}
 	if (json_scan(json, &err) != HF_OK) {
-		program_fail(program, PHASE_TOOL_ERROR, "wrote no JSON to stdout: %s", err.text);
+		program_fail(program, PHASE_TOOL_ERROR,
+			     "exited with 0, but its stdout is not one JSON value (%s); stdout is "
+			     "the result alone, logs go to stderr",
+			     err.text);
 		return false;
 	}
 	value_from_json(json, &program->state);
@@ -552,6 +544,18 @@ static enum next step_leaving(struct program *program)
 	return NEXT_STAGE;
 }
 
+static void fail_by_exit(struct program *program, int code)
+{
+	bool spoke = program->plain || host_ready(program->host);
+	const char *hint = spoke ? ""
+				 : "; it never spoke on descriptor 3: a program without an SDK "
+				   "needs \"mode\": \"plain\" in tool.json";
+	if (code == 0)
+		program_fail(program, PHASE_CRASHED, "ended without a result (exit 0)%s", hint);
+	else
+		program_fail(program, PHASE_TOOL_ERROR, "failed (exit %d)%s", code, hint);
+}
+
 /* It is no longer there, and everything it said was heard. */
 static void end_by_exit(struct program *program, int status)
 {
@@ -566,10 +570,8 @@ static void end_by_exit(struct program *program, int status)
 		program_fail(program, PHASE_RETRY, "asked for a retry (exit %d)", EXIT_RETRY);
 	else if (WEXITSTATUS(status) == 0 && program->plain)
 		plain_exit(program);
-	else if (WEXITSTATUS(status) == 0)
-		program_fail(program, PHASE_CRASHED, "ended without a result (exit 0)");
 	else
-		program_fail(program, PHASE_TOOL_ERROR, "failed (exit %d)", WEXITSTATUS(status));
+		fail_by_exit(program, WEXITSTATUS(status));
 	program->declined = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_RETRY;
 }
 

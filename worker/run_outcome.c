@@ -63,10 +63,18 @@ static struct slice link_name(struct slice uri, const struct run *run)
 	return (struct slice){ uri.data + start, end - start };
 }
 
+/* A template of the result; what fails in it is of no phase. */
+static enum hf_code fill(struct run *run, struct slice template, const char *place, struct buf *out,
+			 struct hf_err *err)
+{
+	enum hf_code code = template_json(template, &run->scope, out, err);
+	return code == HF_OK ? HF_OK : hf_wrap(err, place);
+}
+
 static enum hf_code add_links(struct run *run, struct buf *out, struct hf_err *err)
 {
 	hf_cleanup(buf) struct buf links = {};
-	hf_try(template_json(run->tool->result_links, &run->scope, &links, err));
+	hf_try(fill(run, run->tool->result_links, "tool.json#/result/links", &links, err));
 	struct slice link;
 	for (size_t at = 0; json_array_next(buf_slice(&links), &at, &link);) {
 		if (json_type_of(link) != JSON_STRING)
@@ -91,7 +99,7 @@ enum hf_code outcome_result(struct run *run, struct buf *out, struct hf_err *err
 	buf_add_text(out, "{\"content\":[");
 	if (tool->result_text.len > 0) {
 		buf_add_text(out, "{\"type\":\"text\",\"text\":");
-		hf_try(template_json(tool->result_text, &run->scope, out, err));
+		hf_try(fill(run, tool->result_text, "tool.json#/result/text", out, err));
 		buf_add_byte(out, '}');
 	}
 	if (tool->result_links.len > 0)
@@ -99,7 +107,8 @@ enum hf_code outcome_result(struct run *run, struct buf *out, struct hf_err *err
 	buf_add_byte(out, ']');
 	if (tool->result_structured.len > 0) {
 		buf_add_text(out, ",\"structuredContent\":");
-		hf_try(template_json(tool->result_structured, &run->scope, out, err));
+		hf_try(
+		    fill(run, tool->result_structured, "tool.json#/result/structured", out, err));
 	}
 	buf_add_text(out, ",\"isError\":false}");
 	if (out->overflow)
@@ -121,7 +130,10 @@ void outcome_error(struct run *run, const char *type, struct slice text, bool ma
 {
 	constexpr int INTERNAL_ERROR = -32603;
 	hf_cleanup(buf) struct buf message = {};
-	outcome_name(run, text, &message);
+	if (strcmp(type, "result") == 0)
+		buf_add_slice(&message, text);
+	else
+		outcome_name(run, text, &message);
 	buf_add_format(out, "{\"code\":%d,\"message\":", INTERNAL_ERROR);
 	encode_clean(buf_slice(&message), TEXT_REASON_LEN_MAX, out);
 	buf_add_format(out, ",\"data\":{\"type\":\"%s\"", type);

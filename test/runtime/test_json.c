@@ -178,6 +178,10 @@ HF_TEST(json, anything_else_is_refused)
 		enum hf_code code = json_scan(refused[i], &err);
 		cr_expect_eq(code, HF_INVALID, "row %zu: %s", i, refused[i].data);
 		cr_expect(strncmp(err.text, "byte ", 5) == 0, "row %zu: %s", i, err.text);
+		unsigned line, column;
+		cr_expect_eq(json_scan_written(refused[i], &err), HF_INVALID, "row %zu", i);
+		cr_expect_eq(sscanf(err.text, "%u:%u: ", &line, &column), 2, "row %zu: %s", i,
+			     err.text);
 	}
 }
 

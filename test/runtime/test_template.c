@@ -8,11 +8,20 @@
 #include "runtime/json.h"
 #include "test/test.h"
 
+#define NAME_90                                 \
+	"a-name-of-ninety-bytes-so-that-two-of" \
+	"-them-and-what-stands-between-them-fill-the-room-that"
+
 static bool on_state(void *, struct slice phase, struct slice *json)
 {
 	if (slice_is(phase, "render"))
 		*json =
 		    slice_of("{\"pages\":7,\"pdf\":\"r\\u0065port\",\"list\":[1,{\"id\":\"m\"}]}");
+	else if (slice_is(phase, "nothing"))
+		*json = slice_of("{}");
+	else if (slice_is(phase, "wide"))
+		*json =
+		    slice_of("{\"" NAME_90 "\":1,\"" NAME_90 "\\u0007\":2,\"more-than-fits\":3}");
 	else if (slice_is(phase, "count"))
 		*json = slice_of("42");
 	else
@@ -95,6 +104,19 @@ HF_TEST(template, errors_name_the_pointer)
 		{ "{\"$from\":\"/args/nope\"}", "/args/nope: there is no such value" },
 		{ "{\"$from\":\"/state/later/x\"}",
 		  "/state/later/x: that phase has no recovery point yet" },
+		{ "\"{/state/render/words}\"", "/state/render/words: there is no such value; "
+					       "/state/render has pages, pdf, list" },
+		{ "\"{/state/render/list/1/name}\"", "/state/render/list/1/name: there is no such "
+						     "value; /state/render/list/1 has id" },
+		{ "\"{/state/render/list/2/id}\"",
+		  "/state/render/list/2/id: there is no such value; /state/render/list is array" },
+		{ "\"{/state/count/x}\"",
+		  "/state/count/x: there is no such value; /state/count is number" },
+		{ "\"{/state/nothing/x}\"",
+		  "/state/nothing/x: there is no such value; /state/nothing is {}" },
+		{ "\"{/state/wide/x}\"",
+		  "/state/wide/x: there is no such value; /state/wide has " NAME_90 ", " NAME_90
+		  "\\u0007, …" },
 		{ "\"{/argh/x}\"", "/argh/x: there is no such root" },
 		{ "\"{/args/o}\"", "/args/o: object cannot stand in a text" },
 	};

@@ -101,6 +101,44 @@ static void check_refused(const struct edit *edits, size_t count)
 	}
 }
 
+HF_TEST(tool, what_is_no_json_is_told_by_line_and_column)
+{
+	static const struct {
+		const char *doc, *expected;
+	} cases[] = {
+		{ "\"name\": 1}", "tool.json:1:7: the end of the text was due" },
+		{ "", "tool.json:1:1: the text ends where a value was due" },
+		{ "{\n\t\"name\": \"x\",\n}", "tool.json:3:1: a member name in quotes was due; the "
+					      "comma before it is one too many" },
+		{ "{\"a\":\n [1, 2 , ] }",
+		  "tool.json:2:10: a value was due; the comma before it is one too many" },
+		{ "{\"\u00e4\u20ac\": x}", "tool.json:1:8: a value was due" },
+		{ "{\"a\": 1\r\n  \"b\": 2}",
+		  "tool.json:2:3: a comma or the end of the object was due" },
+		{ "{\"a\": 1, \"a\": 2}", "tool.json:1:10: a member of the same name once more" },
+	};
+	for (size_t i = 0; i < countof(cases); i++) {
+		struct tool *tool = nullptr;
+		struct hf_err err = {};
+		cr_expect_eq(tool_new(slice_of(cases[i].doc), &folder, &tool, &err), HF_INVALID);
+		cr_expect_str_eq(err.text, cases[i].expected);
+		cr_expect_null(tool);
+	}
+}
+
+HF_TEST(tool, an_effect_class_is_declared_or_not)
+{
+	char *doc = edited("\"effect\": \"pure\",", "");
+	struct tool *tool = nullptr;
+	struct hf_err err = {};
+	cr_assert_eq(tool_new(slice_of(doc), &folder, &tool, &err), HF_OK, "%s", err.text);
+	cr_expect_eq(tool->phases[1].effect, EFFECT_UNSAFE);
+	cr_expect(!tool->phases[1].effect_declared);
+	cr_expect(tool->phases[2].effect_declared);
+	tool_free(tool);
+	free(doc);
+}
+
 HF_TEST(tool, a_good_manifest_is_read_whole)
 {
 	struct tool *tool = nullptr;
@@ -361,7 +399,6 @@ HF_TEST(tool, a_bad_undo_or_verification_is_refused_by_pointer_and_reason)
 HF_TEST(tool, a_bad_top_level_is_refused_by_pointer_and_reason)
 {
 	static const struct edit edits[] = {
-		{ "{\"name\"", "\"name\"", ": " },
 		{ "\"name\": \"report\"", "\"nane\": \"report\"", "/nane: unknown member" },
 		{ "\"name\": \"report\", ", "", ": member \"name\" is missing" },
 		{ "\"report\"", "7", "/name: must be a string, is number" },

@@ -136,6 +136,75 @@ HF_TEST(tool_folder, what_is_no_plain_file_is_refused)
 	}
 }
 
+/* tool.json with `command` in a phase, or in its undo step. */
+static void put_tool(const struct place *place, const char *command, bool undo)
+{
+	const char *other = "[\"./good\"]";
+	char *doc = hf_format("{\"name\":\"t\",\"description\":\"d\",\"inputSchema\":{\"type\":"
+			      "\"object\",\"properties\":"
+			      "{\"effect_id\":{\"type\":\"string\"}},\"required\":[\"effect_id\"]},"
+			      "\"phases\":[{\"name\":"
+			      "\"p\",\"kind\":\"program\",\"effect\":\"pure\",\"command\":%s,"
+			      "\"undo\":{\"kind\":\"program\","
+			      "\"effect\":\"pure\",\"command\":%s}}],\"result\":{\"text\":\"t\"}}",
+			      undo ? other : command, undo ? command : other);
+	put(place, "tool.json", doc, 0644);
+	put(place, "good", "#! /bin/sh -e", 0755);
+	free(doc);
+}
+
+HF_TEST(tool_folder, a_program_that_cannot_be_started_is_refused)
+{
+	static const struct {
+		const char *command, *content; /* of file x */
+		const char *expected;          /* behind the phase's pointer; nullptr: good */
+	} cases[] = {
+		{ "[\"./x\"]", "#!/bin/sh\n", nullptr },
+		{ "[\"./x\"]", "#!/bin/sh", nullptr },
+		{ "[\"./x\"]", "\177ELF\r\n", nullptr },
+		{ "[\"sh\", \"x\"]", "no program", nullptr },
+		{ "[\"/bin/x\"]", "no program", nullptr },
+		{ "[\"./x\"]", "", "/command/0: ./x is neither ELF nor begins with #!" },
+		{ "[\"./x\"]", "import sys\n",
+		  "/command/0: ./x is neither ELF nor begins with #!" },
+		{ "[\"./x\"]", "\xef\xbb\xbf#!/bin/sh\n",
+		  "/command/0: ./x is neither ELF nor begins with #!" },
+		{ "[\"./x\"]", "#!/bin/sh\r\ntrue\r\n",
+		  "/command/0: ./x has a #! line that ends in CR LF: it must end in LF alone" },
+		{ "[\"./x\"]", "#!/bin/sh\r",
+		  "/command/0: ./x has a #! line that ends in CR LF: it must end in LF alone" },
+		{ "[\"./x\"]", "#! \t\n/bin/sh",
+		  "/command/0: ./x has a #! line that names no program" },
+		{ "[\"x\"]", "#!/bin/sh\n",
+		  "/command/0: \"x\" is looked for in PATH alone: write \"./x\" for the file of "
+		  "this "
+		  "folder" },
+	};
+	for (size_t i = 0; i < 2 * countof(cases); i++) {
+		bool undo = i % 2;
+		struct place place = place_make();
+		struct tool_folder *folder = nullptr;
+		struct tool *tool = nullptr;
+		struct hf_err err = {};
+		put_tool(&place, cases[i / 2].command, undo);
+		put(&place, "x", cases[i / 2].content, 0755);
+		cr_assert_eq(tool_folder_read(place.root, &folder, &err), HF_OK, "%s", err.text);
+		enum hf_code code = tool_folder_tool(folder, &tool, &err);
+		char *expected = cases[i / 2].expected
+				     ? hf_format("tool.json#/phases/0%s%s", undo ? "/undo" : "",
+						 cases[i / 2].expected)
+				     : nullptr;
+		cr_expect_eq(code, expected ? HF_INVALID : HF_OK, "case %zu: %s", i, err.text);
+		cr_expect_eq(!tool, expected != nullptr, "case %zu", i);
+		if (expected)
+			cr_expect_str_eq(err.text, expected);
+		free(expected);
+		tool_free(tool);
+		tool_folder_free(folder);
+		place_remove(&place);
+	}
+}
+
 HF_TEST(tool_folder, too_deep_too_large_and_absent_are_told_apart)
 {
 	struct place place = example();

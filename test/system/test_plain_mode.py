@@ -7,6 +7,7 @@ import csv
 import hashlib
 import json
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -141,6 +142,10 @@ stack = rig.Stack(workers=2, settings=SETTINGS, tools=[
     tool("threads", THREADS, shell="/usr/bin/python3"), tool("leave", LEAVE, PUT),
     tool("post", POST, shell="/usr/bin/python3", effect="keyed", key_ttl_ms=86_400_000),
     tool("waits", NOTE + "note before; echo '{}'", WAIT),
+    tool("blind", "cat > /dev/null; echo '{\"words\": 1}'", {"name": "rest", "kind": "wait", "ms": 0},
+         result={"n": {"$from": "/state/work/letters"}}),
+    tool("astray", "cat > /dev/null; echo '{\"words\": 1}'", {
+        **PUT, "request": {"method": "PUT", "url": "{/conf/store}/reports/{/state/work/letters}", "json": {}}}),
     tool("until", None, {"name": "rest", "kind": "wait", "until": {"$from": "/args/at"}}),
     tool("noughts", None, *({"name": f"w{n}", "kind": "wait", "ms": 0} for n in range(3)))])
 client = stack.client()
@@ -308,13 +313,19 @@ def endings():
     effect_id, result = ending("place")
     equal(structured(result), {"states": {}, "args": {"effect_id": effect_id, "say": "place"}},
           "arguments and states are as they are")
-    for say, told in (("garbage", "wrote no JSON to stdout"), ("exit-3", "it broke here"),
-                      ("flood", "over 1048576 bytes")):
+    for say, told in (
+            ("garbage", "work exited with 0, but its stdout is not one JSON value (byte 0: a value was due); stdout is "
+                        'the result alone, logs go to stderr. Its stdout began: "all is well". Its stderr is empty'),
+            ("exit-3", 'work failed (exit 3). Its stdout began: "{}". Its last output: it broke here'),
+            ("flood", "over 1048576 bytes")):
         effect_id, result = ending(say)
         equal((result["status"], result.get("result", {}).get("isError")), ("completed", True),
               f"{say}: an error of the tool")
         check(told in text_of(result), f"{say}: told", result)
         equal(noted(effect_id), ["start"], f"{say}: not run again")
+        shown = stack.command("task", "show", effect_id).stdout
+        check(re.search(r"^ +[0-9.]+ m?s  work +the tool said no, attempt 1\n +[0-9.]+ m?s  completed\n", shown,
+                        re.MULTILINE), f"{say}: task show names the phase", shown)
     effect_id, result = ending("always-75", "brief")
     equal((result["status"], len(noted(effect_id))), ("failed", 2), "always 75: failed")
     effect_id, result = ending("hang", "brief")
@@ -324,6 +335,37 @@ def endings():
     until(lambda: rig.process_gone(pid), 3, "hang: its child is gone")
     for worker in stack.workers:
         check(worker.alive(), f"{worker.name} lives")
+
+
+def blind():
+    """What reads what no state has: where it stands and what is there, and no word of another phase."""
+    effect_id, result = ending("", "blind")
+    equal((result["status"], result["error"]["message"]),
+          ("failed", "tool.json#/result/structured: /state/work/letters: there is no such value; /state/work has words"),
+          "a result without its value")
+    _, astray = ending("", "astray")
+    equal((astray["status"], astray["error"]["message"]),
+          ("failed", "put: url: /state/work/letters: there is no such value; /state/work has words"),
+          "a URL without its value")
+    check("the tool said no" not in stack.command("task", "show", effect_id).stdout, "no tool said no")
+
+
+def checked():
+    """What `tools check` and `apply` say of a phase that nobody called unsafe, and of a program that won't start."""
+    for effect in (None, "unsafe"):
+        folder = tool("undeclared", "cat", effect=effect)
+        manifest = json.loads((folder / "tool.json").read_text())
+        if effect is None:
+            del manifest["phases"][0]["effect"]
+        (folder / "tool.json").write_text(json.dumps(manifest))
+        for act in ("check", "apply"):
+            told = stack.command("tools", act, folder).stdout
+            equal("\n  phase work declares no effect, so it is unsafe: after a crash in it a person has to say "
+                  "whether it happened\n" in told, effect is None, f"{act}: {told}")
+    (folder / "work").write_text("import json")
+    told = stack.command("tools", "check", folder, check_code=1).stderr
+    equal(told, f"holdfast tools: {folder}/tool.json#/phases/0/command/0: ./work is neither ELF nor begins with #!\n",
+          "no program")
 
 
 def at_once():
@@ -429,7 +471,7 @@ def leftovers():
         equal(list((stack.folder / worker.name / "run").iterdir()), [], f"{worker.name}: no files")
 
 
-for part in (shell_report, python_report, killed_in_mid_report, endings, at_once, keyed, artifacts,
+for part in (shell_report, python_report, killed_in_mid_report, endings, blind, checked, at_once, keyed, artifacts,
              waits, waits_until, outside, leftovers):
     part_began = time.monotonic()
     part()

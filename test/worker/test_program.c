@@ -27,7 +27,8 @@ static const struct ending endings[] = {
 	{ "exit", "{\"n\":3}", EFFECT_PURE, 0, PHASE_TOOL_ERROR,
 	  "render failed (exit 3). Its last output: last words", false },
 	{ "exit", "{\"n\":75}", EFFECT_PURE, 0, PHASE_RETRY, "asked for a retry (exit 75)", false },
-	{ "exit", "{\"n\":0}", EFFECT_PURE, 0, PHASE_CRASHED, "without a result (exit 0)", false },
+	{ "exit", "{\"n\":0}", EFFECT_PURE, 0, PHASE_CRASHED,
+	  "without a result (exit 0). Its last output: last words", false },
 	{ "hanging", "{}", EFFECT_PURE, 1'500, PHASE_RETRY, "timed out after 1500 ms. Its last",
 	  false },
 	{ "hanging", "{}", EFFECT_KEYED, 300, PHASE_RETRY, "timed out after 300 ms", true },
@@ -43,7 +44,10 @@ static const struct ending endings[] = {
 	{ "deep", "{}", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "has no JSON form", false },
 	{ "not_utf8", "{}", EFFECT_PURE, 0, PHASE_DONE, "", false },
 	{ "huge", "{}", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "belong into an artifact", false },
-	{ "no such tool", "{}", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "exit 99", false },
+	{ "no such tool", "{}", EFFECT_PURE, 0, PHASE_TOOL_ERROR,
+	  "render failed (exit 99); it never spoke on descriptor 3: a program without an SDK needs "
+	  "\"mode\": \"plain\"",
+	  false },
 };
 
 HF_TEST(program, each_ending_has_its_outcome, .init = set_up, .fini = tear_down)
@@ -472,13 +476,20 @@ static const struct ending plain_endings[] = {
 	{ "printing", "\" {\"n\": [1, \"x\"]}\n\"", EFFECT_PURE, 0, PHASE_DONE, "", false },
 	{ "printing", "\"\n\"", EFFECT_KEYED, 0, PHASE_DONE, "", false },
 	{ "printing", "\"done!\"", EFFECT_PURE, 0, PHASE_TOOL_ERROR,
-	  "render wrote no JSON to stdout: ", false },
-	{ "printing", "\"{} {}\"", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "wrote no JSON", false },
-	{ "printing", "\"{\"a\":1,\"a\":2}\"", EFFECT_KEYED, 0, PHASE_TOOL_ERROR, "wrote no JSON",
-	  true },
+	  "render exited with 0, but its stdout is not one JSON value (byte 0: a value was due); "
+	  "stdout is the result alone, logs go to stderr. Its stdout began: \"done!\". Its stderr "
+	  "is "
+	  "empty",
+	  false },
+	{ "printing", "\" a\x01\xff \"", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "began: \"a??\"",
+	  false },
+	{ "printing", "\"{} {}\"", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "is not one JSON value",
+	  false },
+	{ "printing", "\"{\"a\":1,\"a\":2}\"", EFFECT_KEYED, 0, PHASE_TOOL_ERROR,
+	  "is not one JSON value", true },
 	{ "exit", "75", EFFECT_KEYED, 0, PHASE_RETRY, "asked for a retry (exit 75)", true },
 	{ "exit", "3", EFFECT_PURE, 0, PHASE_TOOL_ERROR,
-	  "render failed (exit 3). Its last output: last words", false },
+	  "render failed (exit 3). Its stdout began: \"{}\". Its last output: last words", false },
 	{ "exit", "127", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "render failed (exit 127)", false },
 	{ "killed", "{}", EFFECT_PURE, 0, PHASE_CRASHED, "killed by signal 9", false },
 	{ "hanging", "{}", EFFECT_PURE, 1'500, PHASE_RETRY, "timed out after 1500 ms. Its last",
@@ -493,7 +504,8 @@ static const struct ending plain_endings[] = {
 	  false },
 	{ "leaving", "\"many\"", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "left more than 64 artifacts",
 	  false },
-	{ "no such tool", "{}", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "exit 99", false },
+	{ "no such tool", "{}", EFFECT_PURE, 0, PHASE_TOOL_ERROR,
+	  "render failed (exit 99). Its stderr is empty", false },
 };
 
 HF_TEST(plain, each_ending_has_its_outcome, .init = set_up, .fini = tear_down)
