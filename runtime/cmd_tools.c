@@ -145,7 +145,7 @@ static int status_of(PGconn *db, const struct hf_err *err)
 static int apply_one(PGconn *db, const char *dir)
 {
 	static const char *const words[] = {
-		[APPLIED_NEW] = "applied, current from now on",
+		[APPLIED_NEW] = "applied; API and workers take it up within a second",
 		[APPLIED_BACK] = "was applied before, current again",
 		[APPLIED_STOOD] = "nothing to do, is current",
 	};

@@ -57,13 +57,16 @@ static void flow(const char *text)
 		putc('\n', out);
 		return;
 	}
-	int column = COLUMNS;
+	int column = 0;
 	for (size_t len; *text; text += len + strspn(text + len, " ")) {
 		len = strcspn(text, " ");
 		int columns = columns_of(text, (int)len);
-		if (column + 1 + columns > COLUMNS)
-			column =
-			    fprintf(out, "%s%*s", column < COLUMNS ? "\n" : "", INDENT, "") - 1;
+		if (column > 0 && column + 1 + columns > COLUMNS) {
+			putc('\n', out);
+			column = 0;
+		}
+		if (column == 0)
+			column = fprintf(out, "%*s", INDENT, "");
 		else
 			column += fprintf(out, " ");
 		fwrite(text, 1, len, out);

@@ -229,7 +229,8 @@ static void print_now(struct slice now)
 	if (get_int(now, "attempt") > 0)
 		printf(", attempt %" PRId64, get_int(now, "attempt"));
 	if (get_int(now, "crashes") > 0)
-		printf(", %" PRId64 " crashes", get_int(now, "crashes"));
+		printf(", %" PRId64 " crash%s", get_int(now, "crashes"),
+		       get_int(now, "crashes") == 1 ? "" : "es");
 	if (get(now, "percent", &value))
 		printf(", %" PRId64 " %%", get_int(now, "percent"));
 	if (get_int(now, "due_in_ms") > 0)

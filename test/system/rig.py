@@ -520,9 +520,11 @@ def http_tool(name="deliver", mail=False, members=None, **phase):
                         "json": {"ref": {"$from": "/key"}, "link": {"$from": "/task/effect_id"}}},
             "reconcile": {"request": {"method": "GET", "url": "{/conf/mail}/messages?ref={/key}"},
                           "done_when": "/items/0/id", "absent_when_empty": "/items"}})
-    return make_tool(name, phases, {"month": TEXT, "n": {"type": "number"}, "opt": TEXT}, **{
-        "result": {"text": "delivered {/task/effect_id}",
-                   "structured": {"answer": {"$from": "/state/post"}}}, **(members or {})})
+    members = {"phases": phases, "result": {"text": "delivered {/task/effect_id}",
+                                            "structured": {"answer": {"$from": "/state/post"}}},
+               **(members or {})}
+    return make_tool(name, members.pop("phases"),
+                     {"month": TEXT, "n": {"type": "number"}, "opt": TEXT}, **members)
 
 
 def last_of(phases):

@@ -48,6 +48,7 @@ def pages():
                    if not re.search(rf"^  {re.escape(word)}(?![\w-])", table, re.M)]
         equal(missing, [], f"help {topic} has all")
         check(not re.search(r" $", table, re.M), f"help {topic}: no line ends in a space")
+        check(not re.search(r"\w {3,}\w", table), f"help {topic}: each line is folded")
 
 
 def man_page():
