@@ -1,7 +1,8 @@
 /* holdfast/tool.h - writes a program phase in C. The program calls tool_main with one function; the
- * worker starts it, keeps it, and has it run one task after the other. In a checkout:
+ * worker starts it, keeps it, and has it run one task after the other. For the phase {"name":
+ * "twice", "kind": "program", "command": ["./twice"], "effect": "pure"}, in the tool's folder:
  *
- *   cc -Izig-out/include -o twice twice.c -Lzig-out/lib -lholdfast_tool -lmsgpackc
+ *   cc -I$repo/zig-out/include -o twice twice.c -L$repo/zig-out/lib -lholdfast_tool -lmsgpackc
  *
  *   static int run(struct tool_run *run)
  *   {
@@ -54,7 +55,7 @@ const char *tool_phase_name(const struct tool_run *run);
 const char *tool_effect_id(const struct tool_run *run);
 /* W3C traceparent of this attempt's span; "" where the call came with no trace. */
 const char *tool_traceparent(const struct tool_run *run);
-int tool_attempt(const struct tool_run *run);          /* of this phase, from 1 */
+int tool_attempt(const struct tool_run *run);          /* from 1; a start after a crash counts */
 int64_t tool_time_left_ms(const struct tool_run *run); /* then the process is killed */
 
 /* Members of a map: NULL or the fallback where `map` is NULL, no map, has no such member or one of
