@@ -3,7 +3,6 @@
 #include "api/artifacts.h"
 
 #include "api/contents.h"
-#include "api/list.h"
 #include "runtime/base.h"
 #include "runtime/json.h"
 #include "runtime/store.h"

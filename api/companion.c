@@ -15,7 +15,6 @@
 #include <ev.h>
 
 #include "api/answer.h"
-#include "api/catalog.h"
 #include "api/result.h"
 #include "api/watch.h"
 #include "runtime/base.h"

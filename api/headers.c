@@ -7,7 +7,6 @@
 #include <strings.h>
 
 #include "runtime/base.h"
-#include "runtime/json.h"
 
 /* Name of a header or a scheme, in any letter case. */
 static bool slice_is_nocase(struct slice a, struct slice b)

@@ -13,8 +13,6 @@
 #include "api/result.h"
 #include "api/rounds.h"
 #include "runtime/base.h"
-#include "runtime/json.h"
-#include "runtime/metrics.h"
 #include "runtime/template.h"
 
 constexpr size_t ANSWER_BYTES_MAX = 8 << 20; /* with arguments and inputs put in */

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "runtime/base.h"
-#include "runtime/json.h"
 
 static constexpr char PREFIX[] = "hs1.";
 static constexpr char PURPOSE[] = "hf1-request-state";

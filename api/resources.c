@@ -9,7 +9,6 @@
 #include "api/mcp.h"
 #include "api/packs.h"
 #include "runtime/base.h"
-#include "runtime/content.h"
 #include "runtime/json.h"
 #include "runtime/template.h"
 

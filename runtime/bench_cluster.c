@@ -14,7 +14,7 @@
 
 #include "runtime/base.h"
 #include "runtime/clock.h"
-#include "runtime/migrations.h"
+#include "runtime/pgrun.h"
 
 constexpr size_t SOCKET_PATH_LEN_MAX = 107;
 constexpr int64_t START_MS_MAX = 60'000;

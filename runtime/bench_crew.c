@@ -6,7 +6,7 @@
 
 #include "runtime/base.h"
 #include "runtime/bench_load.h"
-#include "runtime/migrations.h"
+#include "runtime/pgrun.h"
 
 constexpr size_t STACK_BYTES = 262'144;
 constexpr useconds_t LOOK_US = 2'000;

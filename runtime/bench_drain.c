@@ -9,7 +9,7 @@
 #include "runtime/bench.h"
 #include "runtime/bench_caller.h"
 #include "runtime/clock.h"
-#include "runtime/migrations.h"
+#include "runtime/pgrun.h"
 
 constexpr int MAKERS = 64;
 constexpr uint64_t BACKLOG_TASKS = 10'000;

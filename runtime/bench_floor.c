@@ -9,10 +9,9 @@
 #include "runtime/base.h"
 #include "runtime/bench_crew.h"
 #include "runtime/bench_floor_inner.h"
-#include "runtime/bench_load.h"
 #include "runtime/buf.h"
 #include "runtime/id.h"
-#include "runtime/migrations.h"
+#include "runtime/pgrun.h"
 #include "runtime/random.h"
 
 static constexpr char DATABASE[] = "floor";

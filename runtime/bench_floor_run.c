@@ -9,7 +9,7 @@
 #include "runtime/bench_crew.h"
 #include "runtime/bench_floor_inner.h"
 #include "runtime/bench_load.h"
-#include "runtime/migrations.h"
+#include "runtime/pgrun.h"
 
 constexpr int CLAIM_ROWS = 50;
 constexpr int STEPS = 3;

@@ -18,6 +18,7 @@
 #include "runtime/clock.h"
 #include "runtime/id.h"
 #include "runtime/migrations.h"
+#include "runtime/pgrun.h"
 #include "runtime/random.h"
 #include "runtime/tool_apply.h"
 #include "runtime/tool_folder.h"

@@ -1,11 +1,10 @@
 /* bench_wal.c - see bench_wal.h. Needs the extension pg_walinspect and track_functions, both set up
  * by bench_server.c. Called by bench_work.c. */
 #include "runtime/bench_wal.h"
+#include "runtime/pgrun.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "runtime/migrations.h"
 
 static constexpr char MARK[] = "SELECT pg_current_wal_insert_lsn(), (SELECT coalesce(sum(calls), 0)"
 			       " FROM pg_stat_user_functions WHERE funcname LIKE '%\\_async')";

@@ -11,8 +11,7 @@
 #include "runtime/bench_caller.h"
 #include "runtime/bench_wal.h"
 #include "runtime/id.h"
-#include "runtime/migrations.h"
-#include "runtime/random.h"
+#include "runtime/pgrun.h"
 
 constexpr int64_t WARM_UP_MS = 1'000;
 constexpr int64_t READY_MS_MAX = 30'000;

@@ -5,6 +5,7 @@
 #include "runtime/command.h"
 #include "runtime/config.h"
 #include "runtime/migrations.h"
+#include "runtime/pgrun.h"
 
 int cmd_migrate(int argc, char **argv)
 {

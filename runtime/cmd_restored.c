@@ -13,7 +13,6 @@
 #include <time.h>
 
 #include "runtime/base.h"
-#include "runtime/buf.h"
 #include "runtime/clock.h"
 #include "runtime/command.h"
 #include "runtime/config.h"

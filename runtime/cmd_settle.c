@@ -11,7 +11,7 @@
 #include "runtime/config.h"
 #include "runtime/id.h"
 #include "runtime/json.h"
-#include "runtime/migrations.h"
+#include "runtime/pgrun.h"
 #include "runtime/store.h"
 #include "runtime/task_find.h"
 #include "runtime/value.h"

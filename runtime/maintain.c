@@ -15,6 +15,7 @@
 #include "runtime/metrics.h"
 #include "runtime/migrations.h"
 #include "runtime/monitor.h"
+#include "runtime/pgrun.h"
 #include "runtime/random.h"
 #include "runtime/task.h"
 

@@ -6,6 +6,7 @@
 
 #include "runtime/base.h"
 #include "runtime/db.h"
+#include "runtime/pgrun.h"
 
 /* The array order is the order of application: each builds on those before. */
 #define EMBED(name) static const char name[] =

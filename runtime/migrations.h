@@ -4,7 +4,6 @@
 #include <libpq-fe.h>
 
 #include "runtime/err.h"
-#include "runtime/pgrun.h"
 
 constexpr int MIGRATE_NEWER = -1;
 

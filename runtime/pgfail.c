@@ -3,8 +3,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "runtime/base.h"
-
 /* A code stands before its class; the first match counts. */
 static const struct {
 	const char *state; /* a class, or a whole code */

@@ -4,7 +4,6 @@
 #include "runtime/input.h"
 #include "runtime/json.h"
 #include "worker/phase.h"
-#include "worker/run.h"
 #include "worker/text.h"
 
 constexpr size_t TEXT_LEN_MAX = 200;

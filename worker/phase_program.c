@@ -23,7 +23,6 @@
 
 #include "runtime/base.h"
 #include "runtime/buf.h"
-#include "runtime/clock.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
 #include "runtime/utf8.h"

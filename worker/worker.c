@@ -26,7 +26,6 @@
 
 #include "runtime/base.h"
 #include "runtime/buf.h"
-#include "runtime/clock.h"
 #include "runtime/command.h"
 #include "runtime/config.h"
 #include "runtime/json.h"
