@@ -265,10 +265,10 @@ static void unknown(struct run *run)
 	run_fail(run, "attempts_exhausted", buf_slice(&run->result.text), false);
 	return;
 #endif
-	log_warn("outcome unknown", "task_id", run->id, "trace_id", run_trace_id(run), "phase",
-		 run->spec->name, "error", run->result.text.data, nullptr);
 	hf_cleanup(buf) struct buf more = {};
 	outcome_unknown(run, &more);
+	log_warn("outcome unknown", "task_id", run->id, "trace_id", run_trace_id(run), "phase",
+		 run->spec->name, "error", run->result.text.data, "more", more.data + 2, nullptr);
 	run_release_because(run, RELEASE_UNKNOWN, 0, more.data);
 }
 
