@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import socket
+import struct
 import time
 
 import rig
@@ -137,7 +138,7 @@ class EveryByte:
         """Whether it went as it was meant: so much was read."""
         with socket.create_connection(("127.0.0.1", port), timeout=20) as peer:
             if way == "rst":
-                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, rig.struct.pack("ii", 1, 0))
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             peer.sendall(data[:sent])
             left = read
             while left > 0 and (got := peer.recv(left)):
