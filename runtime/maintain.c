@@ -32,7 +32,8 @@ constexpr int64_t LEAP_WALL_MS = 86'400'000; /* ahead of this machine's clock: n
 constexpr int64_t BACK_MS = 1'000;           /* the database's clock went back: rows are mended */
 constexpr int64_t MEND_MS = 10'000;          /* for so long, as some are held meanwhile */
 constexpr int MEND_PAGES_A_ROUND = 2'000;    /* of work: 16 MB */
-constexpr int64_t RETRY_MAX_MS = 2'000;      /* between two tries to reach Postgres */
+constexpr int64_t RETRY_FIRST_MS = 100; /* until the first try to reach Postgres again; doubles */
+constexpr int64_t RETRY_MAX_MS = 2'000; /* between two tries */
 constexpr int WORKERS_MAX = 4'096;
 
 /* What the reaper saw of an incarnation: death is a counter that stands still (design §4). */
@@ -649,14 +650,17 @@ enum hf_code maintain_run(const struct config *config, const char *dsn, struct h
 {
 	struct maintain m = { .config = config };
 	enum hf_code code = set_up(&m, err);
+	int64_t pause_ms = RETRY_FIRST_MS;
 	while (code == HF_OK && !m.stop) {
 		struct hf_err trouble = {};
 		if (try_round(&m, dsn, &trouble) == HF_OK) {
+			pause_ms = RETRY_FIRST_MS;
 			rest(&m, config->maintain_ms);
 			continue;
 		}
 		round_failed(&m, &trouble);
-		rest(&m, 1 + random_up_to(RETRY_MAX_MS));
+		rest(&m, 1 + random_up_to(pause_ms));
+		pause_ms = pause_ms * 2 < RETRY_MAX_MS ? pause_ms * 2 : RETRY_MAX_MS;
 	}
 	tear_down(&m);
 	return code;
