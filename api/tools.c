@@ -156,16 +156,10 @@ static void accept(struct request *request)
 {
 	struct accepting *accepting = request->detail;
 	if (request->principal->accepts >= AUTH_ACCEPTS_MAX) {
-		metric_add(METRIC_bound_refused_total, "accepts_per_principal", 1);
 		metric_add(METRIC_calls_refused_total, "busy_owner", 1);
-		request_refuse(request, &(struct refusal){
-					    .status = 429,
-					    .code = RPC_INTERNAL,
-					    .message = "Nothing was run: too many calls of this "
-						       "caller at once; try again shortly",
-					    .data = slice_of(NOT_EXECUTED),
-					    .extra = "Retry-After: 1\r\n",
-					});
+		request_refuse_bound(request, 429, "accepts_per_principal",
+				     "Nothing was run: too many calls of this caller at once; try "
+				     "again shortly");
 		return;
 	}
 	accepting->call.owner = request->principal->owner;

@@ -219,6 +219,10 @@ static void on_claim_time(struct ev_loop *, ev_timer *timer, int)
 	const struct uuid *incarnation = beat_incarnation(worker->beat);
 	size_t queues_count, room = free_slots(worker);
 	const int32_t *queues = versions_queues(worker->versions, &queues_count);
+	if (queues_count == 0 && worker->woken && worker->state == WORKER_SERVING) {
+		versions_hint(worker->versions);
+		worker->woken = false;
+	}
 	/* What is missing comes with a call of claim_by. */
 	if (worker->claiming || worker->state != WORKER_SERVING || !incarnation || room == 0 ||
 	    queues_count == 0)
@@ -235,10 +239,6 @@ static void on_wake(void *ctx, enum wake wake)
 	if (wake == WAKE_WISH)
 		beat_now(worker->beat);
 	if (wake == WAKE_WORK) {
-		size_t known;
-		versions_queues(worker->versions, &known);
-		if (known == 0)
-			versions_hint(worker->versions);
 		worker->woken = true;
 		claim_by(worker, 0);
 	}

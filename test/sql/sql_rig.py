@@ -264,12 +264,12 @@ class Bench:
                          " SELECT count(*) FROM past", digests, digests), count, "tombstones")
         return calls, digests
 
-    def run(self):
-        """Every test of the class, in its order; those of the bench itself are no tests."""
+    def run(self, helpers=()):
+        """Every test of the class, in its order; those of the bench itself and `helpers` are no tests."""
         try:
             self.migrate()
             for name, test in vars(type(self)).items():
-                if not callable(test):
+                if not callable(test) or name in helpers:
                     continue
                 began = time.monotonic()
                 test(self)

@@ -28,7 +28,7 @@ ROWS_READ_MAX = 4_000  # of `work`, by one claim that has nothing to set aside
 BACKLOG = 5_000
 
 
-class Limits(test_store.Bench):
+class Tests(test_store.Bench):
     def tool_with(self, name=None, **limits):
         """A new version, current now, and its name."""
         name = name or self.fresh()
@@ -464,21 +464,6 @@ class Limits(test_store.Bench):
                      "tool_tenant_running_limit": 2}, "and tell of use and bound")
 
 
-def main():
-    bench = Limits()
-    try:
-        bench.migrate()
-        for name, test in vars(Limits).items():
-            if not callable(test) or name in ("tool_with", "worker", "tasks", "flood", "rows", "empty", "take",
-                                              "use", "aside", "reads"):
-                continue
-            began = time.monotonic()
-            test(bench)
-            print(f"{name} {time.monotonic() - began:.1f} s", flush=True)
-    finally:
-        bench.stop()
-    rig.finish("sql_limits", counts, {**STORM_MIN, "rows": 1_000_000})
-
-
 if __name__ == "__main__":
-    main()
+    Tests().run(("tool_with", "worker", "tasks", "flood", "rows", "empty", "take", "use", "aside", "reads"))
+    rig.finish("sql_limits", counts, {**STORM_MIN, "rows": 1_000_000})
