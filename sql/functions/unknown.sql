@@ -70,9 +70,11 @@ END $$;
 
 -- Promises what a person says that became of an unknown task, who is named in the audit record. 'done': its
 -- phase happened, `state` (msgpack) is what it gave; 'absent': it did not, it is sent anew; 'fail': the task
--- ends failed. Returns what was done, or why not: 'settled', 'missing', 'not_unknown', 'too_early' (absent,
--- asked before the effect must be visible, without force).
--- Locks the work row.
+-- ends failed. The first two give back to its deadline the time that it stood unknown, in which nobody could
+-- have been faster: it has left what it had when it became so, nothing where it was late by then, and never
+-- more than a new task. Returns what was done, or why not: 'settled', 'missing', 'not_unknown', 'too_early'
+-- (absent, asked before the effect must be visible, without force).
+-- Locks the work row; then the task row, by its update.
 -- Twice: 'not_unknown', or 'missing' where that ended it.
 CREATE OR REPLACE FUNCTION settle(week integer, task bytea, verdict text, by text, why text,
                                   state bytea, name text, visible_within_ms bigint, force boolean)
@@ -81,7 +83,9 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
+    now timestamptz := now_();
     w record;
+    new_deadline timestamptz;
 BEGIN
     SELECT x.* INTO w FROM work x WHERE x.task = settle.task FOR UPDATE;
     IF NOT FOUND THEN
@@ -90,7 +94,7 @@ BEGIN
         RETURN 'not_unknown';
     END IF;
     IF verdict = 'absent' AND NOT force
-       AND now_() < coalesce(w.sent, w.updated) + ms(visible_within_ms) THEN
+       AND now < coalesce(w.sent, w.updated) + ms(visible_within_ms) THEN
         RETURN 'too_early';
     END IF;
     PERFORM audit_put('settle ' || verdict, settle.task, settle.by,
@@ -107,17 +111,25 @@ BEGIN
         INSERT INTO step (week, task, place, kind, name, state, answer, attempt, generation, hash, at)
         VALUES (settle.week, settle.task, w.phase * 65536 + 65535, 'recovery_point', settle.name,
                 settle.state, 'settled by ' || settle.by, w.attempt,
-                coalesce(w.generations[w.phase + 1], 0), sha256(settle.state), now_());
+                coalesce(w.generations[w.phase + 1], 0), sha256(settle.state), now);
     END IF;
     DELETE FROM intent i
     WHERE i.week = settle.week AND i.task = settle.task AND i.phase = w.phase;
     -- That it was accepted counts no more; see STEP_ACCEPTED in runtime/store.h.
     DELETE FROM step s WHERE s.week = settle.week AND s.task = settle.task
                          AND s.place = w.phase * 65536 + 65533 AND verdict = 'absent';
-    UPDATE work x SET state = 'ready', due = now_(), message = NULL, progress = NULL,
+    -- What makes a task unknown leaves an event in the same commit. The bounds are for a clock that was set.
+    new_deadline := greatest(w.deadline, (
+        SELECT least(w.deadline + (now - e.at), now + ms(v.deadline_ms))
+        FROM event e JOIN tool v ON v.tool = w.queue
+        WHERE e.week = settle.week AND e.task = settle.task AND e.kind = 'unknown'
+        ORDER BY e.place DESC LIMIT 1));
+    UPDATE holdfast.task t SET deadline = new_deadline
+    WHERE t.week = settle.week AND t.task = settle.task;
+    UPDATE work x SET state = 'ready', due = now, deadline = new_deadline, message = NULL, progress = NULL,
         phase = CASE WHEN verdict <> 'done' THEN w.phase WHEN w.phase < 64 THEN w.phase + 1
                      ELSE next_undo(settle.week, settle.task, w.queue, w.phase) END,
-        attempt = 0, updated = now_(),
+        attempt = 0, updated = now,
         -- What follows a phase that happened may have followed it in a lost tail as well.
         first_try = CASE WHEN verdict = 'done' THEN w.tail_from END,
         sent = CASE WHEN verdict = 'done' THEN w.tail_to END,

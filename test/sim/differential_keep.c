@@ -244,12 +244,16 @@ static void do_settle(struct run *run)
 	sql_add(run, ", '%s', 'ann', 'so it is', '\\x03', 'phase', %ld, %s)", verdict.verdict,
 		(long)verdict.visible_within_ms, verdict.force ? "true" : "false");
 	sql_run(run, nullptr);
+	const struct model_task *task = model_look(run->model, &id);
+	int64_t deadline_ms = task ? task->deadline_ms : 0;
 	const char *said = model_settle(run->model, &id, &verdict, &act);
 	want_word(run, said);
 	if (strcmp(said, "settled") == 0)
 		hit("settle", "%s", verdict.verdict);
 	else
 		hit("settle", "not: %s", said);
+	if (task && task->open && task->deadline_ms > run->now_ms && deadline_ms < run->now_ms)
+		hit("settle", "in time again");
 	settle_call(run);
 }
 

@@ -47,6 +47,24 @@ static void settle_done(struct model *model, struct model_task *task,
 	step->at_ms = model->now_ms;
 }
 
+/* The time that it stood unknown. */
+static void deadline_give_back(struct model *model, struct model_task *task)
+{
+	size_t i = task->events_count;
+	while (i > 0 && strcmp(task->events[i - 1].kind, "unknown") != 0)
+		i--;
+	if (i == 0)
+		return;
+	int64_t given = task->deadline_ms + model->now_ms - task->events[i - 1].at_ms;
+	int64_t most = model->now_ms + tool_of(model, task)->deadline_ms;
+	given = given < most ? given : most;
+	if (given <= task->deadline_ms)
+		return;
+	task->deadline_ms = given;
+	heap_take(&model->deadlines, task);
+	heap_put(model, &model->deadlines, task, given);
+}
+
 const char *model_settle(struct model *model, const struct task_id *id,
 			 const struct model_verdict *verdict, const struct model_act *act)
 {
@@ -70,6 +88,7 @@ const char *model_settle(struct model *model, const struct task_id *id,
 	intents_drop(task, task->phase, nullptr);
 	if (absent)
 		step_delete(task, task->phase * STEP_PLACES_PER_PHASE + STEP_ACCEPTED);
+	deadline_give_back(model, task);
 	task->state = TASK_READY;
 	task->due_ms = task->updated_ms = model->now_ms;
 	text_drop(&task->message);

@@ -301,6 +301,30 @@ class Tests(Bench):
             equal(self.kinds(incarnation), left, f"{verdict}: what the next claim is told")
             self.a.rows("DELETE FROM work RETURNING 1")
 
+    def the_time_that_a_task_stood_unknown_does_not_count_against_its_deadline(self):
+        """Settled in the morning, what became unknown in the night has left what it had then."""
+        incarnation = new_incarnation()
+        self.a.beat(incarnation, True)
+        for became, settled, minutes, why in (
+                ("50 minutes", "3 days", 10, "what was left"),
+                ("70 minutes", "3 days", -10, "it was late already"),
+                ("50 minutes", "1 minute", 59, "the clock went back: nothing is taken"),
+                ("-3 days", "0 days", 60, "the clock went on: no more than a new task has")):
+            for verdict in ("absent", "done"):
+                task, token = self.claimed(incarnation)
+                self.move_clock(became)
+                self.a.release("unknown", (task, token), sent=True)
+                self.move_clock(settled)
+                equal(self.a.one("SELECT settle(%s, %s, %s, 'ann', 'saw it', '\\x80', 'p0', 0, true)",
+                                 week_of(task), task, verdict), "settled", verdict)
+                equal(self.a.rows("SELECT round(extract(epoch FROM w.deadline - now_()) / 60), t.deadline ="
+                                  " w.deadline FROM work w JOIN task t ON t.task = w.task WHERE w.task = %s",
+                                  task), [(minutes, True)], why)
+                self.a.one("SELECT expire_deadlines(100)")
+                equal(self.a.poll(self.owner, task), "ready" if minutes > 0 else "failed", why)
+                self.move_clock("0 days")
+                self.a.rows("DELETE FROM work RETURNING 1")
+
     def a_cancel_hands_what_can_be_undone_to_a_worker(self):
         incarnation = new_incarnation()
         self.a.beat(incarnation, True)
