@@ -171,7 +171,9 @@ BEGIN
                          WHEN w.park AND w.pause IS NOT NULL AND NOT w.cancel AND w.phase < 64 THEN 'paused'
                          ELSE 'ready' END,
             due = CASE WHEN w.state = 'running' THEN at ELSE w.due END,
-            message = CASE WHEN class = 'unsafe' THEN unknown_text(w.queue, w.phase)
+            -- What a worker said of one that was unknown already stays: it has the key.
+            message = CASE WHEN w.state = 'unknown' THEN w.message
+                           WHEN class = 'unsafe' THEN unknown_text(w.queue, w.phase)
                            WHEN w.state = 'running' THEN NULL ELSE w.message END
         WHERE x.task = w.task;
         IF class = 'unsafe' AND w.state <> 'unknown' THEN

@@ -325,6 +325,18 @@ class Tests(Bench):
                 self.move_clock("0 days")
                 self.a.rows("DELETE FROM work RETURNING 1")
 
+    def a_restore_leaves_what_a_worker_said_of_an_unknown_task(self):
+        tool, incarnation = self.operated(("unsafe",))
+        with self.a.conn.transaction(force_rollback=True):
+            self.a.accept(*((self.owner, tool, self.fresh(), "{}") for _ in range(2)))
+            claim = self.a.claim(incarnation, tool)[0][:2]
+            self.a.release("unknown", claim)
+            self.a.one("SELECT restore_begin(now_() - interval '1 hour', false, 'ann', 'why')")
+            self.a.one("SELECT restore_tasks('', 100)")
+            said = dict(self.a.rows("SELECT task, message FROM work WHERE queue = %s AND state = 'unknown'", tool))
+            equal(said.pop(claim[0]), "why", "it has the key, which the store cannot make")
+            equal(["restored" in text for text in said.values()], [True], "the other is unknown for the restore")
+
     def a_cancel_hands_what_can_be_undone_to_a_worker(self):
         incarnation = new_incarnation()
         self.a.beat(incarnation, True)
