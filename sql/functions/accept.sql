@@ -8,17 +8,15 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp A
 DECLARE
     found_owner bigint;
 BEGIN
-    SELECT p.owner INTO found_owner FROM principal p
-    WHERE p.issuer = principal_owner.issuer AND p.subject = principal_owner.subject
-      AND p.tenant = principal_owner.tenant;
-    IF found_owner IS NULL THEN
-        INSERT INTO principal (issuer, subject, tenant)
-        VALUES (principal_owner.issuer, principal_owner.subject, principal_owner.tenant)
-        ON CONFLICT DO NOTHING;
+    LOOP
         SELECT p.owner INTO found_owner FROM principal p
         WHERE p.issuer = principal_owner.issuer AND p.subject = principal_owner.subject
           AND p.tenant = principal_owner.tenant;
-    END IF;
+        EXIT WHEN FOUND;
+        INSERT INTO principal (issuer, subject, tenant)
+        VALUES (principal_owner.issuer, principal_owner.subject, principal_owner.tenant)
+        ON CONFLICT DO NOTHING;
+    END LOOP;
     RETURN found_owner;
 END $$;
 
@@ -127,8 +125,8 @@ $$;
 -- view), where `bounded`. A null api is a client that declares Tasks: its task is held, for good. A plain
 -- call names itself by its API's incarnation and its own number, and is attached where the task is open and
 -- not held.
--- Locks effects by their insert, in digest order; then tombstones past their time, in digest order; then the
--- work rows of repeats that are to be held or joined, in task order. A repeat of a finished or held task
+-- Locks effects by their insert, in digest order; then tombstones past their time, in digest order, and what
+-- takes their places; then the work rows of repeats that are to be held or joined, in task order. A repeat of a finished or held task
 -- locks and writes nothing.
 -- Twice: the second answers 'same' with the first one's task; equal randoms tell a caller whose answer was
 -- lost that it was its own.
@@ -218,36 +216,34 @@ BEGIN
         END IF;
 
         known := known || ARRAY(SELECT i FROM unnest(todo) i WHERE i <> ALL (won));
-        EXIT WHEN cardinality(known) = 0;
 
         -- A tombstone past its time goes under its own lock, and the call is accepted as new; as is one
         -- whose tombstone the sweep took since the look above.
-        todo := NULL;
-        IF EXISTS (SELECT FROM unnest(digests) WITH ORDINALITY u (digest, ord)
-                   LEFT JOIN LATERAL (SELECT x.digest, x.tombstone_until FROM effect x
-                                      WHERE x.digest = u.digest OFFSET 0) e ON true
-                   WHERE u.ord = ANY (known) AND (e.digest IS NULL OR e.tombstone_until < at)) THEN
-            past := ARRAY(SELECT l.digest FROM (SELECT unnest(digests) AS digest ORDER BY 1) d
-                          CROSS JOIN LATERAL (SELECT x.digest FROM effect x
-                                              WHERE x.digest = d.digest AND x.tombstone_until < at
-                                              OFFSET 0 FOR UPDATE) l);
-            DELETE FROM effect e WHERE e.digest = ANY (past) AND e.tombstone_until < at;
-            SELECT array_agg(u.ord::integer) INTO todo
-            FROM unnest(digests) WITH ORDINALITY u (digest, ord)
-            LEFT JOIN LATERAL (SELECT x.digest FROM effect x WHERE x.digest = u.digest OFFSET 0) e ON true
-            WHERE u.ord = ANY (known) AND e.digest IS NULL;
-        END IF;
+        EXIT WHEN cardinality(known) = 0 OR NOT EXISTS (
+            SELECT FROM unnest(digests) WITH ORDINALITY u (digest, ord)
+            LEFT JOIN LATERAL (SELECT x.digest, x.tombstone_until FROM effect x
+                               WHERE x.digest = u.digest OFFSET 0) e ON true
+            WHERE u.ord = ANY (known) AND (e.digest IS NULL OR e.tombstone_until < at));
+        past := ARRAY(SELECT l.digest FROM (SELECT unnest(digests) AS digest ORDER BY 1) d
+                      CROSS JOIN LATERAL (SELECT x.digest FROM effect x
+                                          WHERE x.digest = d.digest AND x.tombstone_until < at
+                                          OFFSET 0 FOR UPDATE) l);
+        DELETE FROM effect e WHERE e.digest = ANY (past) AND e.tombstone_until < at;
+        SELECT array_agg(u.ord::integer) INTO todo
+        FROM unnest(digests) WITH ORDINALITY u (digest, ord)
+        LEFT JOIN LATERAL (SELECT x.digest FROM effect x WHERE x.digest = u.digest OFFSET 0) e ON true
+        WHERE u.ord = ANY (known) AND e.digest IS NULL;
+        known := ARRAY(SELECT i FROM unnest(known) i WHERE i <> ALL (coalesce(todo, '{}')));
 
         round := round + 1;
         IF round = 4 THEN
             RAISE EXCEPTION 'effects came and went' USING ERRCODE = '40001';
         END IF;
-        RETURN QUERY SELECT * FROM accept_repeats(
-            ARRAY(SELECT i FROM unnest(known) i WHERE i <> ALL (coalesce(todo, '{}'))),
-            owners, digests, fingerprints, apis, numbers);
-        known := NULL;
-        EXIT WHEN todo IS NULL;
     END LOOP;
+    -- Behind all of the effects, for work rows come after them (rule 6).
+    IF cardinality(known) > 0 THEN
+        RETURN QUERY SELECT * FROM accept_repeats(known, owners, digests, fingerprints, apis, numbers);
+    END IF;
 END $$;
 
 -- Promises what accept_bounded does without a bound, as binaries of version 9 call it; goes with the next
@@ -282,9 +278,6 @@ DECLARE
     one_week integer;
     seen integer[] := '{}';
 BEGIN
-    IF ords IS NULL THEN
-        RETURN;
-    END IF;
     SELECT array_agg(u.ord::integer), array_agg(e.task) INTO same_ords, same_tasks
     FROM unnest(digests, fingerprints) WITH ORDINALITY u (digest, fingerprint, ord)
     CROSS JOIN LATERAL (SELECT x.task, x.fingerprint FROM effect x

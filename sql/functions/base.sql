@@ -1,5 +1,4 @@
--- Small things that the other functions stand on. Time is the database's, through one function
--- that tests replace; everything stored or compared with stored time comes from here.
+-- Small things that the other functions stand on.
 
 -- Promises the database's time: all that is stored, or compared with what is stored, comes from here.
 -- Tests replace it. No SET clause: it would keep Postgres from inlining it.

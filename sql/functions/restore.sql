@@ -132,8 +132,8 @@ END $$;
 
 -- Promises one batch, behind `after` in the order of task IDs; the last of it, null at the end. Claims are
 -- void. Nothing is known any more of where the phase at hand stands: what nobody can ask about is unknown;
--- what can be read back is (`sent`); a key's window began with the tail. In a copy, whose keys are others, no
--- earlier request can be recognized: its windows are over.
+-- what can be read back will be, as `sent` asks for; a key's window began with the tail. In a copy, whose keys
+-- are others, no earlier request can be recognized: its windows are over.
 -- Locks work rows, in task order.
 -- Twice: as once.
 CREATE OR REPLACE FUNCTION restore_tasks(after bytea, most integer) RETURNS bytea

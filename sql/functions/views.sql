@@ -40,7 +40,7 @@ COMMENT ON COLUMN tasks.phase IS 'The phase it stands at, or undo:PHASE; null: n
 COMMENT ON COLUMN tasks.attempt IS 'Which try of that phase it is, or was at the end.';
 COMMENT ON COLUMN tasks.crashes IS 'How many workers died with it; null: it has ended.';
 COMMENT ON COLUMN tasks.accepted IS 'When it was accepted, by the database''s clock, as all times here.';
-COMMENT ON COLUMN tasks.deadline IS 'When it ends failed, unless it has ended before.';
+COMMENT ON COLUMN tasks.deadline IS 'When it ends failed, unless it has ended before; settled, an unknown one gets back the time that it was.';
 COMMENT ON COLUMN tasks.ended IS 'When its outcome was committed; null: it is open.';
 COMMENT ON COLUMN tasks.kept_until IS 'How long its result is kept; null: it is open.';
 COMMENT ON COLUMN tasks.message IS 'What to tell a person: of its outcome, or of what it does now.';

@@ -262,7 +262,7 @@ END $$;
 -- ours. 'adopted': another claim defined the place first, its state comes back. 'lost': fenced out, nothing
 -- was written.
 -- Locks work rows, in task order.
--- Twice: 'held'.
+-- Twice: 'held', while the claim is.
 CREATE OR REPLACE FUNCTION step(week integer, tasks bytea[], tokens uuid[], kinds text[],
     places integer[], phases integer[], names text[], states bytea[], derived_keys text[],
     answers text[], attempts integer[], took_ms bigint[])

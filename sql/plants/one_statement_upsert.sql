@@ -11,8 +11,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp A
 DECLARE
     at timestamptz := now_();
     at_ms bigint := to_ms(at);
-    head bytea := '\x01'::bytea || set_byte('\x00'::bytea, 0, (SELECT number FROM cluster))
-                  || substring(int8send(at_ms) FROM 3);
+    head bytea := task_head(at_ms);
 BEGIN
     RETURN QUERY
     WITH input AS MATERIALIZED (

@@ -117,6 +117,25 @@ class Tests(Bench):
             equal([got[0] for got in late.ended()], ["new", "new"], "and holds no other meanwhile")
             counts["races"] += 1
 
+    def effects_are_locked_before_tasks(self):
+        """Rule 6, also where a tombstone goes while a call looks at it."""
+        api = new_incarnation()
+        repeat = (self.owner, self.tool, self.fresh(), "{}")
+        task = self.a.accept(repeat, api=api, number=1)[0][1]
+        (gone,), (tombstone,) = self.tombstoned(1)
+        sweep = Store(self.cluster)
+        with self.b.conn.transaction():
+            with sweep.conn.transaction():
+                sweep.rows("DELETE FROM effect WHERE digest = %s RETURNING 1", tombstone)
+                rival = Late(lambda: self.b.accept(gone))
+                late = Late(lambda: self.a.accept(repeat, gone, api=api, number=2))
+                check(rival.blocked() and late.blocked(), "both wait for the sweep")
+            taken = rival.ended()[0][0]
+            self.b.rows("SELECT 1 FROM work WHERE task = %s FOR UPDATE", task)
+        equal(sorted((taken, late.ended()[1][0])), ["new", "same"], "one takes its place, and no deadlock")
+        counts["races"] += 1
+        self.a.rows("DELETE FROM work RETURNING 1")
+
     def the_sweep_of_tombstones_waits_for_nobody(self):
         """By pages it meets them in another order than a call, which goes by their digests."""
         calls, digests = self.tombstoned(8)
