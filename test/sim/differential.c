@@ -140,6 +140,12 @@ void sql_add(struct run *run, const char *format, ...)
 	buf_add(&run->sql, text, (size_t)len);
 }
 
+void sql_comma(struct run *run)
+{
+	if (run->sql.data[run->sql.len - 1] != '(')
+		buf_add_text(&run->sql, ", ");
+}
+
 void sql_text(struct run *run, struct slice text)
 {
 	if (!text.data) {
@@ -164,6 +170,12 @@ void sql_bytes(struct run *run, const void *bytes, size_t len)
 void sql_id(struct run *run, const struct task_id *id)
 {
 	sql_bytes(run, id->bytes, TASK_ID_BYTES);
+}
+
+void sql_task(struct run *run, const struct task_id *id)
+{
+	sql_add(run, "%d, ", task_id_week(id));
+	sql_id(run, id);
 }
 
 void sql_uuid(struct run *run, const struct uuid *uuid)
@@ -358,10 +370,15 @@ static int line_order(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+void lines_sort(char **lines, size_t count)
+{
+	qsort((void *)lines, count, sizeof *lines, line_order);
+}
+
 void settle_call(struct run *run)
 {
-	qsort(run->got.rows, run->got.count, sizeof *run->got.rows, line_order);
-	qsort(run->want.rows, run->want.count, sizeof *run->want.rows, line_order);
+	lines_sort(run->got.rows, run->got.count);
+	lines_sort(run->want.rows, run->want.count);
 	bool same = run->got.count == run->want.count;
 	for (size_t i = 0; same && i < run->got.count; i++)
 		same = strcmp(run->got.rows[i], run->want.rows[i]) == 0;

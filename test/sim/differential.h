@@ -87,6 +87,7 @@ size_t chance_holds(struct run *run, struct hold *holds, size_t most, bool one_w
 size_t chance_tasks(struct run *run, struct task_id *ids, size_t most, bool one_week);
 /* The owner of a task, now and then another. */
 int64_t chance_owner(struct run *run, const struct task_id *id);
+const char *state_word(const struct run *run, const struct task_id *id);
 void note_task(struct run *run, const struct task_id *id);
 
 /* --- statements and rows -------------------------------------------------------------------------
@@ -96,6 +97,7 @@ void sql_begin(struct run *run, const char *text);
 void sql_text(struct run *run, struct slice text); /* a literal; NULL where data is nullptr */
 void sql_bytes(struct run *run, const void *bytes, size_t len);
 void sql_id(struct run *run, const struct task_id *id);
+void sql_task(struct run *run, const struct task_id *id); /* two parameters: its week, the ID */
 void sql_uuid(struct run *run, const struct uuid *uuid);
 void sql_add(struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Runs it; its rows are in `got`. `error` (nullable) begins the SQLSTATEs that are answers too:
@@ -106,9 +108,12 @@ void rows_read(struct run *run, const char *const *statements, size_t count);
 /* Beside the calls: nothing is compared, and it has to go well. */
 void sql_quiet(struct run *run, const char *text);
 
-/* An array of `count` elements, each written by a statement that uses `i`. */
+/* A comma, but behind the bracket of a call. */
+void sql_comma(struct run *run);
+/* One more parameter: an array of `count` elements, each written by a statement that uses `i`. */
 #define SQL_ARRAY(run, type, count, element)                    \
 	do {                                                    \
+		sql_comma(run);                                 \
 		buf_add_text(&(run)->sql, "ARRAY[");            \
 		for (size_t i = 0; i < (count); i++) {          \
 			if (i)                                  \
@@ -128,6 +133,7 @@ void row_int(struct buf *row, int64_t n);
 void row_int_or_null(struct buf *row, int64_t n); /* negative: NULL */
 void row_bool(struct buf *row, bool yes);
 void row_view(struct buf *row, const struct task_view *view);
+void lines_sort(char **lines, size_t count);
 void want_word(struct run *run, const char *word);
 void want_int(struct run *run, int64_t n);
 

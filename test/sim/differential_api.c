@@ -6,14 +6,6 @@
 constexpr size_t BATCH_MAX = 3;
 constexpr size_t EFFECTS = 3;
 
-static const char *state_word(const struct run *run, const struct task_id *id)
-{
-	const struct model_task *task = model_look(run->model, id);
-	if (!task)
-		return "gone";
-	return task_state_name(task->state);
-}
-
 /* --- accept -------------------------------------------------------------------------------------
  */
 
@@ -69,35 +61,23 @@ static size_t accept_batch(struct run *run, struct accept_item *items)
 
 static void accept_sql(struct run *run, const struct accept_item *items, size_t count)
 {
-	sql_begin(run, "SELECT * FROM holdfast.accept_bounded(true, ");
+	sql_begin(run, "SELECT * FROM holdfast.accept_bounded(true");
 	SQL_ARRAY(run, "bigint", count, sql_add(run, "%ld", (long)items[i].call.owner));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "int", count, sql_add(run, "%d", items[i].call.tool));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "bytea", count, sql_bytes(run, items[i].digest, EFFECT_DIGEST_BYTES));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_text(run, items[i].call.effect_id));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "bytea", count,
 		  sql_bytes(run, items[i].call.fingerprint, FINGERPRINT_BYTES));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_text(run, items[i].call.arguments));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_text(run, items[i].call.inputs));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "int", count, sql_add(run, "%d", items[i].call.asks));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_text(run, items[i].call.trace));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "int", count, sql_add(run, "%d", items[i].call.key_version));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "uuid", count,
 		  sql_uuid(run, items[i].call.number ? &items[i].call.api : nullptr));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "bigint", count,
 		  items[i].call.number ? sql_add(run, "%ld", (long)items[i].call.number)
 				       : sql_add(run, "NULL"));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "bytea", count, sql_bytes(run, items[i].random, sizeof items[i].random));
 	sql_add(run, ")");
 	sql_run(run, nullptr);
@@ -166,22 +146,34 @@ static void poll_row(struct run *run, int64_t owner, const struct task_id *id, b
 		    view.has_successor ? ", successor" : "");
 }
 
+static size_t owned_draw(struct run *run, struct task_id *ids, int64_t *owners, size_t most,
+			 bool one_week)
+{
+	size_t count = chance_tasks(run, ids, most, one_week);
+	for (size_t i = 0; i < count; i++)
+		owners[i] = chance_owner(run, &ids[i]);
+	return count;
+}
+
+static void sql_owned(struct run *run, const struct task_id *ids, const int64_t *owners,
+		      size_t count)
+{
+	SQL_ARRAY(run, "bigint", count, sql_add(run, "%ld", (long)owners[i]));
+	SQL_ARRAY(run, "bytea", count, sql_id(run, &ids[i]));
+}
+
 static void do_poll(struct run *run)
 {
 	struct task_id ids[2];
 	int64_t owners[2];
-	size_t count = chance_tasks(run, ids, countof(ids), true);
+	size_t count = owned_draw(run, ids, owners, countof(ids), true);
 	if (!count)
 		return;
-	for (size_t i = 0; i < count; i++)
-		owners[i] = chance_owner(run, &ids[i]);
 	sql_begin(run, "SELECT task, tool, state, attempt, created_ms, updated_ms, ended_ms,"
 		       " result_ttl_ms, progress, message, result, error, effect_id, successor"
 		       " FROM holdfast.poll_task(");
-	sql_add(run, "%d, ", task_id_week(&ids[0]));
-	SQL_ARRAY(run, "bigint", count, sql_add(run, "%ld", (long)owners[i]));
-	sql_add(run, ", ");
-	SQL_ARRAY(run, "bytea", count, sql_id(run, &ids[i]));
+	sql_add(run, "%d", task_id_week(&ids[0]));
+	sql_owned(run, ids, owners, count);
 	sql_add(run, ")");
 	sql_run(run, nullptr);
 	for (size_t i = 0; i < count; i++)
@@ -282,16 +274,12 @@ static void do_cancel(struct run *run)
 {
 	struct task_id ids[2];
 	int64_t owners[2];
-	size_t count = chance_tasks(run, ids, countof(ids), true);
+	size_t count = owned_draw(run, ids, owners, countof(ids), true);
 	if (!count)
 		return;
-	for (size_t i = 0; i < count; i++)
-		owners[i] = chance_owner(run, &ids[i]);
 	sql_begin(run, "SELECT * FROM holdfast.cancel(");
-	sql_add(run, "%d, ", task_id_week(&ids[0]));
-	SQL_ARRAY(run, "bigint", count, sql_add(run, "%ld", (long)owners[i]));
-	sql_add(run, ", ");
-	SQL_ARRAY(run, "bytea", count, sql_id(run, &ids[i]));
+	sql_add(run, "%d", task_id_week(&ids[0]));
+	sql_owned(run, ids, owners, count);
 	sql_add(run, ")");
 	sql_run(run, nullptr);
 	for (size_t i = 0; i < count; i++) {
@@ -315,20 +303,14 @@ static void do_attach(struct run *run)
 {
 	struct task_id ids[2];
 	int64_t owners[2];
-	size_t count = chance_tasks(run, ids, countof(ids), false);
+	size_t count = owned_draw(run, ids, owners, countof(ids), false);
 	if (!count)
 		return;
-	for (size_t i = 0; i < count; i++)
-		owners[i] = chance_owner(run, &ids[i]);
 	const struct uuid *api = &run->incarnations[WORKERS + chance(run, APIS)];
 	int64_t number = (int64_t)++run->calls;
 	sql_begin(run, "SELECT holdfast.attach(");
-	SQL_ARRAY(run, "bigint", count, sql_add(run, "%ld", (long)owners[i]));
-	sql_add(run, ", ");
-	SQL_ARRAY(run, "bytea", count, sql_id(run, &ids[i]));
-	sql_add(run, ", ");
+	sql_owned(run, ids, owners, count);
 	SQL_ARRAY(run, "uuid", count, sql_uuid(run, api));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "bigint", count, sql_add(run, "%ld", (long)number));
 	sql_add(run, ")");
 	sql_run(run, nullptr);
@@ -380,11 +362,8 @@ static void do_detach(struct run *run)
 	}
 	sql_begin(run, "SELECT * FROM holdfast.detach(");
 	SQL_ARRAY(run, "bytea", count, sql_id(run, &items[i].id));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "uuid", count, sql_uuid(run, &items[i].api));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "bigint", count, sql_add(run, "%ld", (long)items[i].number));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "bool", count, sql_add(run, "%s", items[i].park ? "true" : "false"));
 	sql_add(run, ")");
 	sql_run(run, nullptr);

@@ -79,19 +79,29 @@ bool chance_where(struct run *run,
 	return true;
 }
 
+/* Whether the last of a batch, each of which begins with the ID of its task, goes with the others.
+ */
+static bool batch_fits(const void *batch, size_t size, size_t last, bool one_week)
+{
+	const unsigned char *items = batch;
+	const struct task_id *id = (const void *)(items + last * size);
+	for (size_t i = 0; i < last; i++) {
+		const struct task_id *other = (const void *)(items + i * size);
+		if (task_id_equal(other, id) ||
+		    (one_week && task_id_week(other) != task_id_week(id)))
+			return false;
+	}
+	return true;
+}
+
 size_t chance_holds(struct run *run, struct hold *holds, size_t most, bool one_week)
 {
+	static_assert(offsetof(struct hold, id) == 0);
 	size_t count = 0, wanted = chance_of(run, 70) ? 1 : most;
 	for (size_t tries = 0; tries < wanted; tries++) {
-		struct hold hold;
-		if (!chance_hold(run, &hold))
+		if (!chance_hold(run, &holds[count]))
 			return 0;
-		bool fits = true;
-		for (size_t i = 0; i < count; i++)
-			fits = fits && !task_id_equal(&holds[i].id, &hold.id) &&
-			       (!one_week || task_id_week(&holds[i].id) == task_id_week(&hold.id));
-		if (fits)
-			holds[count++] = hold;
+		count += batch_fits(holds, sizeof *holds, count, one_week);
 	}
 	return count;
 }
@@ -100,15 +110,9 @@ size_t chance_tasks(struct run *run, struct task_id *ids, size_t most, bool one_
 {
 	size_t count = 0, wanted = chance_of(run, 70) ? 1 : most;
 	for (size_t tries = 0; tries < wanted; tries++) {
-		struct task_id id;
-		if (!chance_task(run, &id))
+		if (!chance_task(run, &ids[count]))
 			return 0;
-		bool fits = true;
-		for (size_t i = 0; i < count; i++)
-			fits = fits && !task_id_equal(&ids[i], &id) &&
-			       (!one_week || task_id_week(&ids[i]) == task_id_week(&id));
-		if (fits)
-			ids[count++] = id;
+		count += batch_fits(ids, sizeof *ids, count, one_week);
 	}
 	return count;
 }
@@ -117,6 +121,12 @@ int64_t chance_owner(struct run *run, const struct task_id *id)
 {
 	const struct model_task *task = model_look(run->model, id);
 	return task && !chance_of(run, 8) ? task->owner : 1 + (int64_t)chance(run, OWNERS);
+}
+
+const char *state_word(const struct run *run, const struct task_id *id)
+{
+	const struct model_task *task = model_look(run->model, id);
+	return task ? task_state_name(task->state) : "gone";
 }
 
 void note_task(struct run *run, const struct task_id *id)

@@ -38,9 +38,7 @@ static void do_declare_dead(struct run *run)
 	sql_add(run, ", %ld)", (long)beat);
 	sql_run(run, nullptr);
 	bool dead = model_declare_dead(run->model, incarnation, beat);
-	struct buf row = {};
-	row_bool(&row, dead);
-	want_row(run, &row);
+	want_word(run, dead ? "t" : "f");
 	hit("declare_dead", dead ? "dead" : "has beaten, or gone");
 	settle_call(run);
 	if (chance_of(run, 50))
@@ -172,9 +170,7 @@ static void lease_once(struct run *run)
 	sql_add(run, ", %ld)", (long)ttl_ms);
 	sql_run(run, nullptr);
 	bool mine = model_lease_take(run->model, "maintain", incarnation, ttl_ms);
-	struct buf row = {};
-	row_bool(&row, mine);
-	want_row(run, &row);
+	want_word(run, mine ? "t" : "f");
 	hit("lease_take", mine ? "mine" : "another's");
 	settle_call(run);
 }
@@ -239,8 +235,7 @@ static void do_settle(struct run *run)
 		.force = chance_of(run, 20),
 	};
 	sql_begin(run, "SELECT holdfast.settle(");
-	sql_add(run, "%d, ", task_id_week(&id));
-	sql_id(run, &id);
+	sql_task(run, &id);
 	sql_add(run, ", '%s', 'ann', 'so it is', '\\x03', 'phase', %ld, %s)", verdict.verdict,
 		(long)verdict.visible_within_ms, verdict.force ? "true" : "false");
 	sql_run(run, nullptr);
@@ -310,8 +305,7 @@ void retry_once(struct run *run)
 	struct uuid random = chance_uuid(run);
 	memcpy(retry.random, random.bytes, sizeof retry.random);
 	sql_begin(run, "SELECT * FROM holdfast.retry(");
-	sql_add(run, "%d, ", task_id_week(&id));
-	sql_id(run, &id);
+	sql_task(run, &id);
 	if (retry.from_phase < 0)
 		sql_add(run, ", NULL");
 	else

@@ -6,13 +6,15 @@
 
 constexpr size_t STEP_LINES_MAX = 64;
 
-static const char *state_word(const struct run *run, const struct task_id *id)
-{
-	const struct model_task *task = model_look(run->model, id);
-	return task ? task_state_name(task->state) : "gone";
-}
-
 static const char *const fence_words[] = { "held", "adopted", "lost" };
+
+static void want_fence(struct run *run, size_t at, enum fence fence)
+{
+	struct buf row = {};
+	row_int(&row, (int64_t)at + 1);
+	row_text(&row, slice_of(fence_words[fence]));
+	want_row(run, &row);
+}
 
 /* --- beat ---------------------------------------------------------------------------------------
  */
@@ -42,15 +44,12 @@ static void beat(struct run *run, const struct uuid *incarnation, bool fresh,
 	bool worker = incarnation < &run->incarnations[WORKERS];
 	sql_begin(run, "SELECT * FROM holdfast.beat_async(");
 	sql_uuid(run, incarnation);
-	sql_add(run, ", %s, '%s', 4, 0, ", fresh ? "true" : "false", worker ? "worker" : "api");
+	sql_add(run, ", %s, '%s', 4, 0", fresh ? "true" : "false", worker ? "worker" : "api");
 	SQL_ARRAY(run, "bytea", count, sql_id(run, &tasks[i].id));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "uuid", count, sql_uuid(run, &tasks[i].token));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "real", count,
 		  tasks[i].progress < 0 ? sql_add(run, "NULL")
 					: sql_add(run, "%g", tasks[i].progress));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_text(run, tasks[i].message));
 	sql_add(run, ")");
 	sql_run(run, nullptr);
@@ -163,11 +162,6 @@ static char *step_line(int32_t place, const char *kind, struct slice name, struc
 	return buf_take(&text);
 }
 
-static int line_order(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static void row_steps(struct buf *row, const struct claimed_task *task)
 {
 	static const char *const kinds[] = {
@@ -191,7 +185,7 @@ static void row_steps(struct buf *row, const struct claimed_task *task)
 	snprintf(asks, sizeof asks, "%d", task->asks);
 	if (task->asks)
 		lines[count++] = step_line(0, "asks", slice_of(asks), (struct slice){});
-	qsort(lines, count, sizeof *lines, line_order);
+	lines_sort(lines, count);
 	for (size_t i = 0; i < count; i++) {
 		buf_add_format(row, "%s%s", i ? ";" : "", lines[i]);
 		free(lines[i]);
@@ -253,7 +247,6 @@ static void claim_sql(struct run *run, const struct uuid *incarnation, const int
 		  " '~') || '|' FROM unnest(places, kinds, names, states) u (p, k, n, b)) l (s))"
 		  " FROM holdfast.claim(");
 	sql_uuid(run, incarnation);
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "int", count, sql_add(run, "%d", queues[i]));
 	sql_add(run, ", %d, ", most);
 	sql_uuid(run, call);
@@ -353,29 +346,19 @@ static void step_rival(struct run *run, const struct hold *hold, struct step_wri
 static void steps_write(struct run *run, const struct step_write *steps, size_t count)
 {
 	sql_begin(run, "SELECT * FROM holdfast.step(");
-	sql_add(run, "%d, ", task_id_week(&steps[0].id));
+	sql_add(run, "%d", task_id_week(&steps[0].id));
 	SQL_ARRAY(run, "bytea", count, sql_id(run, &steps[i].id));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "uuid", count, sql_uuid(run, &steps[i].token));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count,
 		  sql_add(run, "'%s'",
 			  steps[i].kind == STEP_CHECKPOINT ? "checkpoint" : "recovery_point"));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "int", count, sql_add(run, "%d", steps[i].place));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "int", count, sql_add(run, "%d", steps[i].phase));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_text(run, steps[i].name));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "bytea", count, sql_bytes(run, steps[i].state.data, steps[i].state.len));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_text(run, steps[i].derived_key));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_text(run, steps[i].answer));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "int", count, sql_add(run, "%d", steps[i].attempt));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "bigint", count, sql_add(run, "%ld", (long)steps[i].took_ms));
 	sql_add(run, ")");
 	sql_run(run, nullptr);
@@ -413,14 +396,12 @@ static void do_step(struct run *run)
 		steps_write(run, steps, count);
 }
 
-/* The parameters of sql_check() and sql_fence() up to the place. */
-static void sql_phase(struct run *run, const struct step_write *step)
+/* The parameters that name a claim. */
+static void sql_claim(struct run *run, const struct task_id *id, const struct uuid *token)
 {
-	sql_add(run, "%d, ", task_id_week(&step->id));
-	sql_id(run, &step->id);
-	sql_add(run, ", ");
-	sql_uuid(run, &step->token);
-	sql_add(run, ", %d", step->place);
+	sql_task(run, id);
+	sql_comma(run);
+	sql_uuid(run, token);
 }
 
 static void do_sql_check(struct run *run)
@@ -433,8 +414,8 @@ static void do_sql_check(struct run *run)
 	step_draw(run, &hold, &step);
 	step_rival(run, &hold, &step);
 	sql_begin(run, "SELECT * FROM holdfast.sql_check(");
-	sql_phase(run, &step);
-	sql_add(run, ")");
+	sql_claim(run, &step.id, &step.token);
+	sql_add(run, ", %d)", step.place);
 	sql_run(run, nullptr);
 	enum wish wish;
 	struct slice state;
@@ -460,8 +441,8 @@ static void do_sql_fence(struct run *run)
 	step.place = step_place_recovery(step.phase);
 	step.derived_key = step.answer = (struct slice){};
 	sql_begin(run, "SELECT holdfast.sql_fence(");
-	sql_phase(run, &step);
-	sql_add(run, ", %d, 'phase', ", step.phase);
+	sql_claim(run, &step.id, &step.token);
+	sql_add(run, ", %d, %d, 'phase', ", step.place, step.phase);
 	sql_bytes(run, step.state.data, step.state.len);
 	sql_add(run, ", %d, %ld)", step.attempt, (long)step.took_ms);
 	sql_run(run, "HF00");
@@ -516,32 +497,20 @@ static void finish_sql(struct run *run, const struct outcome_write *outcomes,
 		       const struct step_write *lasts, size_t count)
 {
 	sql_begin(run, "SELECT * FROM holdfast.finish(");
-	sql_add(run, "%d, ", task_id_week(&outcomes[0].id));
+	sql_add(run, "%d", task_id_week(&outcomes[0].id));
 	SQL_ARRAY(run, "bytea", count, sql_id(run, &outcomes[i].id));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "uuid", count, sql_uuid(run, &outcomes[i].token));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_add(run, "'%s'", task_state_name(outcomes[i].state)));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_text(run, outcomes[i].result));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_text(run, outcomes[i].error));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_text(run, outcomes[i].message));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "int", count, sql_add(run, "%d", outcomes[i].attempt));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "int", count,
 		  outcomes[i].last ? sql_add(run, "%d", lasts[i].place) : sql_add(run, "NULL"));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_text(run, lasts[i].name));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "bytea", count, sql_bytes(run, lasts[i].state.data, lasts[i].state.len));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_text(run, lasts[i].derived_key));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_text(run, lasts[i].answer));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "bigint", count, sql_add(run, "%ld", (long)lasts[i].took_ms));
 	sql_add(run, ")");
 	sql_run(run, nullptr);
@@ -561,10 +530,7 @@ static void do_finish(struct run *run)
 	for (size_t i = 0; i < count; i++) {
 		bool twice = !task_fence(run->model, &holds[i].id, &holds[i].token);
 		enum fence fence = model_finish(run->model, &outcomes[i]);
-		struct buf row = {};
-		row_int(&row, (int64_t)i + 1);
-		row_text(&row, slice_of(fence_words[fence]));
-		want_row(run, &row);
+		want_fence(run, i, fence);
 		if (fence == FENCE_HELD && !twice)
 			hit("finish", "%s%s", task_state_name(outcomes[i].state),
 			    outcomes[i].last ? ", last point" : "");
@@ -613,24 +579,16 @@ static void do_release(struct run *run)
 		release_draw(run, &holds[i], &writes[i]);
 	sql_begin(run, "SELECT * FROM holdfast.release(");
 	SQL_ARRAY(run, "bytea", count, sql_id(run, &writes[i].id));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "uuid", count, sql_uuid(run, &writes[i].token));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_add(run, "'%s'", hows[writes[i].how]));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "bigint", count, sql_add(run, "%ld", (long)writes[i].delay_ms));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "bool", count, sql_add(run, "%s", writes[i].maybe_sent ? "true" : "false"));
-	sql_add(run, ", ");
 	SQL_ARRAY(run, "text", count, sql_text(run, writes[i].reason));
 	sql_add(run, ")");
 	sql_run(run, nullptr);
 	for (size_t i = 0; i < count; i++) {
 		enum fence fence = model_release(run->model, &writes[i]);
-		struct buf row = {};
-		row_int(&row, (int64_t)i + 1);
-		row_text(&row, slice_of(fence_words[fence]));
-		want_row(run, &row);
+		want_fence(run, i, fence);
 		if (fence == FENCE_LOST)
 			hit("release", "lost");
 		else
@@ -663,10 +621,7 @@ static void do_ask(struct run *run)
 		.reason = slice_of("asks"),
 	};
 	sql_begin(run, "SELECT holdfast.ask(");
-	sql_add(run, "%d, ", task_id_week(&ask.id));
-	sql_id(run, &ask.id);
-	sql_add(run, ", ");
-	sql_uuid(run, &ask.token);
+	sql_claim(run, &ask.id, &ask.token);
 	sql_add(run, ", %d, ", ask.phase);
 	sql_text(run, ask.questions);
 	sql_add(run, ", nullif(%ld, 0), %s, 'asks')", (long)ask.wait_ms,
@@ -686,10 +641,7 @@ static void do_ask(struct run *run)
 static int put_sql(struct run *run, const struct hold *hold)
 {
 	int phase = chance_of(run, 92) ? hold->phase : hold->phase + 1;
-	sql_add(run, "%d, ", task_id_week(&hold->id));
-	sql_id(run, &hold->id);
-	sql_add(run, ", ");
-	sql_uuid(run, &hold->token);
+	sql_claim(run, &hold->id, &hold->token);
 	sql_add(run, ", %d, ", phase);
 	return phase;
 }
@@ -745,8 +697,7 @@ static void do_artifact_get(struct run *run)
 		return;
 	int phase = (int)chance(run, 4);
 	sql_begin(run, "SELECT * FROM holdfast.artifact_get(");
-	sql_add(run, "%d, ", task_id_week(&id));
-	sql_id(run, &id);
+	sql_task(run, &id);
 	sql_add(run, ", %d, 'report')", phase);
 	sql_run(run, nullptr);
 	struct store_artifact artifact;

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 
 import psycopg
 
@@ -108,6 +109,10 @@ class Store:
         return self.rows("SELECT answer, successor FROM retry(%s, %s, %s, %s, 'ann', 'why', %s)",
                          week_of(task), task, phase, new_key, os.urandom(16))[0]
 
+    def settle(self, task, verdict, name="p0"):
+        return self.one("SELECT settle(%s, %s, %s, 'ann', 'saw it', '\\x80', %s, 0, true)", week_of(task),
+                        task, verdict, name)
+
     def act(self, act, task):
         return self.one(f"SELECT {act}_task(%s, 'ann', 'why')", task)
 
@@ -126,7 +131,7 @@ def week_of(task):
 
 
 def new_incarnation():
-    return str(__import__("uuid").uuid4())
+    return str(uuid.uuid4())
 
 
 class Late(threading.Thread):
@@ -177,14 +182,31 @@ class Bench:
         check(re.search(r"\b0 migrations", again.stdout), "a second migrate changes nothing", again.stdout)
         self.owner = self.a.one("SELECT principal_owner('static', 'alice', 'A')")
         self.other = self.a.one("SELECT principal_owner('static', 'bob', 'B')")
-        self.tool = self.a.one(
-            "INSERT INTO tool (name, version, doc, result_ttl_ms, tombstone_ttl_ms, deadline_ms,"
-            " phases, crash_limit) VALUES ('t', repeat('a', 64), '{}', 604800000, 7776000000,"
-            " 3600000, 3, 3) RETURNING tool")
+        self.tool = self.new_tool("t")
+
+    def begin(self):
+        """What every test finds."""
+        self.migrate()
 
     def fresh(self):
         self.names += 1
         return f"effect-{self.names}"
+
+    def new_tool(self, name=None, version="a" * 64, **doc):
+        """A version that is current now; of three phases where `doc` has none."""
+        return self.a.one(
+            "INSERT INTO tool (name, version, doc, result_ttl_ms, tombstone_ttl_ms, deadline_ms,"
+            " phases, crash_limit) VALUES (%s, %s, %s, 604800000, 7776000000, 3600000, %s, 3) RETURNING tool",
+            name or self.fresh(), version, json.dumps(doc), len(doc["phases"]) if "phases" in doc else 3)
+
+    def new_worker(self):
+        incarnation = new_incarnation()
+        self.a.beat(incarnation, True)
+        return incarnation
+
+    def clear(self):
+        """No task is open any more."""
+        self.a.conn.execute("DELETE FROM work")
 
     def new_task(self, store=None):
         return (store or self.a).accept((self.owner, self.tool, self.fresh(), "{}"))[0][1]
@@ -228,15 +250,9 @@ class Bench:
 
     def operated(self, phases=OPERATED):
         """A tool with these effects, a worker's incarnation."""
-        doc = json.dumps({"phases": [{"name": f"p{i}", "kind": "http", "effect": effect}
-                                     for i, effect in enumerate(phases)]})
-        tool = self.a.one(
-            "INSERT INTO tool (name, version, doc, result_ttl_ms, tombstone_ttl_ms, deadline_ms,"
-            " phases, crash_limit) VALUES (%s, repeat('b', 64), %s, 604800000, 7776000000,"
-            " 3600000, %s, 3) RETURNING tool", self.fresh(), doc, len(phases))
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
-        return tool, incarnation
+        tool = self.new_tool(phases=[{"name": f"p{i}", "kind": "http", "effect": effect}
+                                     for i, effect in enumerate(phases)])
+        return tool, self.new_worker()
 
     def failed(self, tool, incarnation, phases_done, error_type="phase_failed", maybe="no",
                checkpoint=False):
@@ -264,15 +280,16 @@ class Bench:
                          " SELECT count(*) FROM past", digests, digests), count, "tombstones")
         return calls, digests
 
-    def run(self, helpers=()):
-        """Every test of the class, in its order; those of the bench itself and `helpers` are no tests."""
+    def run(self):
+        """Every test of the class, in its order, each with no task open; what it inherits is no test."""
         try:
-            self.migrate()
+            self.begin()
             for name, test in vars(type(self)).items():
-                if not callable(test) or name in helpers:
+                if not callable(test):
                     continue
                 began = time.monotonic()
                 test(self)
+                self.clear()
                 print(f"{name} {time.monotonic() - began:.1f} s", flush=True)
         finally:
             self.stop()

@@ -8,9 +8,7 @@ import sys
 import pathlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import test_store  # noqa: E402
-from test_store import Late, new_incarnation, week_of  # noqa: E402
-import rig  # noqa: E402
+from sql_rig import Bench, Late, Store, rig, week_of  # noqa: E402
 from rig import check, equal  # noqa: E402
 
 counts = {"races": 0, "storms": 0}
@@ -46,18 +44,16 @@ def sweep(store, most=1000):
             return woken
 
 
-class Inbox(test_store.Bench):
-    def __init__(self):
-        super().__init__()
-        self.incarnation = new_incarnation()
-
-    def ready(self):
-        self.a.beat(self.incarnation, True)
+class Inbox(Bench):
+    def begin(self):
+        super().begin()
+        self.c = Store(self.cluster)
+        self.incarnation = self.new_worker()
         self.a.rows("UPDATE tool SET inputs = '{k,early}' RETURNING 1")
 
     def one(self):
         """A claimed task that is alone in the queue."""
-        self.a.rows("DELETE FROM work RETURNING 1")
+        self.clear()
         return self.claimed(self.incarnation)
 
     def state(self, task):
@@ -75,6 +71,8 @@ class Inbox(test_store.Bench):
         return token, {name: json.loads(state) for kind, name, state in
                        zip(kinds or [], names or [], states or []) if kind == "inbox"}
 
+
+class Tests(Inbox):
     # --- one session ---
 
     def a_task_waits_and_goes_on(self):
@@ -312,7 +310,6 @@ class Inbox(test_store.Bench):
     # --- the backstop ---
 
     def the_backstop_finds_what_is_planted_alone(self):
-        self.a.rows("DELETE FROM work RETURNING 1")
         tasks = []
         for n in range(7):
             self.new_task()
@@ -346,20 +343,6 @@ class Inbox(test_store.Bench):
         equal(self.a.one("SELECT count(*) FROM inbox WHERE task = %s", task), 0, "swept with it")
 
 
-def main():
-    bench = Inbox()
-    try:
-        bench.migrate()
-        bench.c = test_store.Store(bench.cluster)
-        bench.ready()
-        for name, test in vars(Inbox).items():
-            if callable(test) and name not in ("__init__", "ready", "one", "state", "again"):
-                test(bench)
-                print(name, flush=True)
-    finally:
-        bench.stop()
-    rig.finish("inbox", counts, {"races": 9, "storms": STORMS})
-
-
 if __name__ == "__main__":
-    main()
+    Tests().run()
+    rig.finish("inbox", counts, {"races": 9, "storms": STORMS})

@@ -2,7 +2,7 @@
 between, nothing leaked, no tenant in another's way, backlogs refused; and what each of that reads of a
 table of a million rows."""
 
-import json
+import os
 import pathlib
 import random
 import sys
@@ -12,9 +12,7 @@ import time
 import psycopg
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import test_store  # noqa: E402
-from test_store import Late, new_incarnation  # noqa: E402
-import rig  # noqa: E402
+from sql_rig import Bench, Late, Store, digest, new_incarnation, rig, week_of  # noqa: E402
 from rig import check, equal  # noqa: E402
 
 counts = {"claims": 0, "kills": 0, "looks": 0}
@@ -28,22 +26,13 @@ ROWS_READ_MAX = 4_000  # of `work`, by one claim that has nothing to set aside
 BACKLOG = 5_000
 
 
-class Tests(test_store.Bench):
+class Limits(Bench):
     def tool_with(self, name=None, **limits):
         """A new version, current now, and its name."""
         name = name or self.fresh()
         self.names += 1
         self.a.rows("UPDATE tool SET current = false WHERE name = %s AND current RETURNING 1", name)
-        return self.a.one(
-            "INSERT INTO tool (name, version, doc, result_ttl_ms, tombstone_ttl_ms, deadline_ms,"
-            " phases, crash_limit) VALUES (%s, lpad(%s, 64, '0'), %s, 604800000, 7776000000, 3600000,"
-            " 3, 3) RETURNING tool", name, str(self.names),
-            json.dumps({"limits": limits} if limits else {})), name
-
-    def worker(self):
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
-        return incarnation
+        return self.new_tool(name, f"{self.names:064}", **({"limits": limits} if limits else {})), name
 
     def tasks(self, tool, n, owner=None):
         """Accepted one after the other, so that each was due before the next."""
@@ -65,7 +54,7 @@ class Tests(test_store.Bench):
             " FROM generate_series(1, %s) i", (self.owner, tool, n))
 
     def empty(self):
-        self.a.rows("DELETE FROM work RETURNING 1")
+        self.clear()
         self.a.rows("DELETE FROM worker RETURNING 1")
         self.a.one("SELECT reclaim(1)")
         equal(self.a.rows("SELECT * FROM limit_use"), [], "who is gone and holds nothing uses nothing")
@@ -83,6 +72,26 @@ class Tests(test_store.Bench):
         return self.a.one("SELECT count(*) FROM work WHERE queue = %s AND state = 'ready' AND"
                           " due = 'infinity'", tool)
 
+    def reads(self, call, tries=3):
+        """Rows of `work` that it reads, by scan and by index, and its time: the least of some tries."""
+        best = None
+        for _ in range(tries):
+            rows = []
+            for step in (lambda: None, call):
+                began = time.monotonic()
+                step()
+                took = time.monotonic() - began
+                self.a.one("SELECT pg_stat_force_next_flush()")
+                time.sleep(0.2)
+                rows.append(int(self.b.one(
+                    "SELECT t.seq_tup_read + (SELECT sum(i.idx_tup_read) FROM pg_stat_all_indexes i"
+                    " WHERE i.relid = t.relid) FROM pg_stat_all_tables t WHERE t.relname = 'work'"
+                    " AND t.schemaname = 'holdfast'")))
+            best = min(best or (10**9, 0), (rows[1] - rows[0], round(took * 1000, 1)))
+        return best
+
+
+class Tests(Limits):
     # --- what the limits are ---
 
     def limits_are_those_of_the_current_version(self):
@@ -106,7 +115,7 @@ class Tests(test_store.Bench):
         self.empty()
         tool, name = self.tool_with(running=5)
         newer, _ = self.tool_with(name, running=5)
-        one, two = self.worker(), self.worker()
+        one, two = self.new_worker(), self.new_worker()
         self.tasks(tool, 4)
         self.tasks(newer, 4)
         mine = self.take(one, tool, newer, most=3)
@@ -125,7 +134,7 @@ class Tests(test_store.Bench):
     def the_dead_give_back_what_they_hold_with_their_claims(self):
         self.empty()
         tool, name = self.tool_with(running=4)
-        dead, alive = self.worker(), self.worker()
+        dead, alive = self.new_worker(), self.new_worker()
         self.tasks(tool, 9)
         equal(len(self.take(dead, tool, most=4)), 4, "all that may run")
         self.a.one("SELECT declare_dead(%s, 1)", dead)
@@ -144,7 +153,7 @@ class Tests(test_store.Bench):
     def two_claims_at_once_are_one_after_the_other(self):
         self.empty()
         tool, name = self.tool_with(running=3)
-        one, two = self.worker(), self.worker()
+        one, two = self.new_worker(), self.new_worker()
         self.tasks(tool, 9)
         self.take(one, tool, most=0)  # writes that the limits are no news
         with self.a.conn.transaction():
@@ -153,7 +162,7 @@ class Tests(test_store.Bench):
             check(late.blocked(), "the gate holds its rival")
             other, _ = self.tool_with()
             self.tasks(other, 1)
-            stores = test_store.Store(self.cluster)
+            stores = Store(self.cluster)
             free = Late(lambda: stores.accept((self.owner, tool, self.fresh(), "{}"))[0][0])
             equal(free.ended(), "new", "and no acceptance")
         equal((len(late.ended()), self.use(name)), (1, 3), "which then takes the third")
@@ -161,7 +170,7 @@ class Tests(test_store.Bench):
     def a_new_limit_counts_what_runs_already(self):
         self.empty()
         tool, name = self.tool_with()
-        one, two = self.worker(), self.worker()
+        one, two = self.new_worker(), self.new_worker()
         self.tasks(tool, 9)
         held = self.take(one, tool, most=4)
         newer, _ = self.tool_with(name, running=5)
@@ -193,7 +202,7 @@ class Tests(test_store.Bench):
         def claimer(number):
             dice = random.Random(number)
             while going():
-                store, incarnation = test_store.Store(self.cluster), new_incarnation()
+                store, incarnation = Store(self.cluster), new_incarnation()
                 store.beat(incarnation, True)
                 held = []
                 for _ in range(dice.randrange(3, 40)):
@@ -226,7 +235,7 @@ class Tests(test_store.Bench):
                     buried.append(incarnation)
 
         def undertaker():
-            store = test_store.Store(self.cluster)
+            store = Store(self.cluster)
             while going():
                 with lock:
                     dead, buried[:] = buried[:], []
@@ -237,7 +246,7 @@ class Tests(test_store.Bench):
                 time.sleep(0.02)
 
         def watcher():
-            store = test_store.Store(self.cluster)
+            store = Store(self.cluster)
             while going():
                 rows = store.rows("SELECT owner, count(*) FROM work WHERE incarnation IS NOT NULL"
                                   " AND queue = %s GROUP BY owner", tool)
@@ -253,7 +262,7 @@ class Tests(test_store.Bench):
         while self.a.one("SELECT reclaim(100)"):
             pass
         equal(self.a.rows("SELECT * FROM limit_use"), [], "nothing leaks")
-        fresh = self.worker()
+        fresh = self.new_worker()
         equal(len(self.take(fresh, tool, most=64)), RUNNING, "all of it is to be had again")
         self.empty()
 
@@ -262,7 +271,7 @@ class Tests(test_store.Bench):
     def a_tenant_without_room_is_in_nobodys_way(self):
         self.empty()
         tool, name = self.tool_with(running=10, running_per_tenant=2)
-        one = self.worker()
+        one = self.new_worker()
         first = self.tasks(tool, 5)
         self.flood(tool, 3_000)
         bobs = self.tasks(tool, 1, self.other)
@@ -278,7 +287,7 @@ class Tests(test_store.Bench):
         equal([task for task, _ in got], [bytes(task) for task in bobs], "another tenant's is found")
         check(looks <= 4, "within four claims", looks)
         told = self.a.rows("SELECT state, message FROM poll_task(%s, %s, %s)",
-                           test_store.week_of(first[2]), [self.owner], [first[2]])[0]
+                           week_of(first[2]), [self.owner], [first[2]])[0]
         check(told[0] == "ready" and "turn" in (told[1] or ""), "its client is told", told)
         self.a.finish(held[0])
         equal([task for task, _ in self.take(one, tool, most=9)], [bytes(first[2])],
@@ -300,7 +309,7 @@ class Tests(test_store.Bench):
     def many_tenants_take_turns(self):
         self.empty()
         tool, _ = self.tool_with(running=8, running_per_tenant=1)
-        one = self.worker()
+        one = self.new_worker()
         owners = [self.a.one("SELECT principal_owner('static', 'x', %s)", f"tenant {n:03}")
                   for n in range(150)]
         for owner in owners:
@@ -321,7 +330,7 @@ class Tests(test_store.Bench):
         for limits in ({}, {"running": 50}, {"backlog": 9}):
             self.empty()
             tool, name = self.tool_with(running_per_tenant=1)
-            one = self.worker()
+            one = self.new_worker()
             self.tasks(tool, 9)
             self.take(one, tool, most=1)
             equal((self.take(one, tool, most=9), self.aside(tool)), ([], 8), "eight are set aside")
@@ -331,7 +340,7 @@ class Tests(test_store.Bench):
     def a_paused_tenant_with_a_limit(self):
         self.empty()
         tool, name = self.tool_with(running_per_tenant=1)
-        one = self.worker()
+        one = self.new_worker()
         tasks = self.tasks(tool, 9, self.other)
         held = self.take(one, tool, most=1)
         equal((self.take(one, tool, most=1), self.aside(tool)), ([], 8), "set aside")
@@ -353,7 +362,7 @@ class Tests(test_store.Bench):
     def no_queue_takes_all(self):
         self.empty()
         flooded, other = self.tool_with()[0], self.tool_with()[0]
-        one = self.worker()
+        one = self.new_worker()
         self.flood(flooded, 500)
         single = self.tasks(other, 2)
         got = [task for task, _ in self.take(one, flooded, other, most=8)]
@@ -370,7 +379,7 @@ class Tests(test_store.Bench):
         self.empty()
         tool, name = self.tool_with(backlog=5)
         newer, _ = self.tool_with(name, backlog=5)
-        one = self.worker()
+        one = self.new_worker()
         tasks = self.tasks(tool, 3)
         calls = [(self.owner, newer, self.fresh(), "{}") for _ in range(4)]
         got = [row[0] for row in self.a.accept(*calls)]
@@ -390,29 +399,11 @@ class Tests(test_store.Bench):
         equal(self.a.accept(calls[3])[0][0], "full", "but what backs off does")
         equal(self.a.rows("SELECT outcome FROM accept_call(%s, %s, %s, %s, %s, %s, '{NULL}', '{0}',"
                           " '{NULL}', '{1}', '{NULL}', '{NULL}', %s)", [self.owner], [newer],
-                          [test_store.os.urandom(16)], ["x"], [test_store.digest("{}")], ["{}"],
-                          [test_store.os.urandom(16)]), [("new",)],
+                          [os.urandom(16)], ["x"], [digest("{}")], ["{}"],
+                          [os.urandom(16)]), [("new",)],
               "a binary of the release before knows no bound")
 
     # --- what it reads ---
-
-    def reads(self, call, tries=3):
-        """Rows of `work` that it reads, by scan and by index, and its time: the least of some tries."""
-        best = None
-        for _ in range(tries):
-            rows = []
-            for step in (lambda: None, call):
-                began = time.monotonic()
-                step()
-                took = time.monotonic() - began
-                self.a.one("SELECT pg_stat_force_next_flush()")
-                time.sleep(0.2)
-                rows.append(int(self.b.one(
-                    "SELECT t.seq_tup_read + (SELECT sum(i.idx_tup_read) FROM pg_stat_all_indexes i"
-                    " WHERE i.relid = t.relid) FROM pg_stat_all_tables t WHERE t.relname = 'work'"
-                    " AND t.schemaname = 'holdfast'")))
-            best = min(best or (10**9, 0), (rows[1] - rows[0], round(took * 1000, 1)))
-        return best
 
     def plans_hold_at_a_million_rows(self):
         self.empty()
@@ -420,7 +411,7 @@ class Tests(test_store.Bench):
         blocked, name = self.tool_with(running=40, running_per_tenant=2)
         free, _ = self.tool_with()
         full, _ = self.tool_with(backlog=BACKLOG)
-        one = self.worker()
+        one = self.new_worker()
         self.rows(blocked, 2, due="now_() - interval '1 hour'")
         self.take(one, blocked, most=2)
         rows = {}
@@ -465,5 +456,5 @@ class Tests(test_store.Bench):
 
 
 if __name__ == "__main__":
-    Tests().run(("tool_with", "worker", "tasks", "flood", "rows", "empty", "take", "use", "aside", "reads"))
+    Tests().run()
     rig.finish("sql_limits", counts, {**STORM_MIN, "rows": 1_000_000})

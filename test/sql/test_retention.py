@@ -9,9 +9,7 @@ import subprocess
 import threading
 import time
 
-import test_store
-from test_store import Bench, Store, new_incarnation, week_of
-import rig
+from sql_rig import Bench, Store, digest, rig, week_of
 from rig import check, equal, until
 
 RACES, RACES_MAX = 1_000, 5_000
@@ -58,9 +56,8 @@ class Race:
         answers = [answer for _, _, answer, _ in sorted(self.retries)]
         check(set(answers) <= {"retried", "successor", "missing"}, "a retry has an answer", answers)
         check(answers.count("retried") <= 1, "there is one successor", answers)
-        newest, until_ = store.rows("SELECT task, tombstone_until FROM effect WHERE digest = "
-                                    "%s", test_store.digest(
-                                        f"{self.call[0]}/{self.call[1]}/{self.call[2]}")[:16])[0]
+        newest, until_ = store.rows("SELECT task, tombstone_until FROM effect WHERE digest = %s",
+                                    digest("/".join(map(str, self.call[:3])))[:16])[0]
         successor = self.successor()
         if successor:
             counts["retried"] += 1
@@ -75,10 +72,9 @@ class Race:
 
 
 class Retention(Bench):
-    def setup(self):
-        self.migrate()
-        self.worker = new_incarnation()
-        self.a.beat(self.worker, True)
+    def begin(self):
+        super().begin()
+        self.worker = self.new_worker()
         self.stores = [Store(self.cluster) for _ in range(8)]
 
     # --- races ---

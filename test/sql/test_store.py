@@ -80,9 +80,7 @@ class Tests(Bench):
     def retention_and_tombstones(self):
         """R1.7, rule 15: live, expired, swept, forgotten."""
         call = (self.owner, self.tool, self.fresh(), "{}")
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
-        self.a.rows("DELETE FROM work RETURNING 1")
+        incarnation = self.new_worker()
         task = self.a.accept(call)[0][1]
         claim = self.a.claim(incarnation, self.tool)[0]
         self.a.finish(claim[:2])
@@ -134,7 +132,6 @@ class Tests(Bench):
             self.b.rows("SELECT 1 FROM work WHERE task = %s FOR UPDATE", task)
         equal(sorted((taken, late.ended()[1][0])), ["new", "same"], "one takes its place, and no deadlock")
         counts["races"] += 1
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def the_sweep_of_tombstones_waits_for_nobody(self):
         """By pages it meets them in another order than a call, which goes by their digests."""
@@ -161,9 +158,7 @@ class Tests(Bench):
 
     def a_claim_sees_every_step_of_its_task(self):
         """Experiment e10: claiming and reading steps in one statement ran a phase again."""
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
-        self.a.rows("DELETE FROM work RETURNING 1")
+        incarnation = self.new_worker()
         for _ in range(4):
             self.new_task()
         stores = [Store(self.cluster) for _ in range(4)]
@@ -187,10 +182,8 @@ class Tests(Bench):
 
     def a_stale_claim_waits_for_the_reclaim_and_writes_nothing(self):
         """Compared without a lock, or under FOR KEY SHARE, a stale writer got in."""
-        self.a.rows("DELETE FROM work RETURNING 1")
         for write in ("step", "finish", "release", "artifact"):
-            incarnation = new_incarnation()
-            self.a.beat(incarnation, True)
+            incarnation = self.new_worker()
             task, token = self.claimed(incarnation)
             check(self.a.one("SELECT declare_dead(%s, 1)", incarnation), "declared dead")
             with self.a.conn.transaction():
@@ -208,23 +201,20 @@ class Tests(Bench):
             equal(self.a.one("SELECT count(*) FROM step WHERE task = %s", task), 0,
                   f"a stale {write} left no step")
             equal(self.a.poll(self.owner, task), "ready", "the task goes on")
-            self.a.rows("DELETE FROM work RETURNING 1")
+            self.clear()
 
     def a_beat_in_time_is_not_buried(self):
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
+        incarnation = self.new_worker()
         self.a.beat(incarnation)
         check(not self.a.one("SELECT declare_dead(%s, 1)", incarnation), "a counter that moved lives")
         check(self.a.one("SELECT declare_dead(%s, 2)", incarnation), "one that stood still is dead")
         equal(self.a.beat(incarnation)[0][0], False, "and is told so at its next beat")
         self.new_task()
         equal(self.a.claim(incarnation, self.tool), [], "the dead are given nothing")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def a_lost_answer_is_asked_again(self):
         """Rule 11: the same statement again says what happened, and moves the task once."""
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
+        incarnation = self.new_worker()
         task, token = self.claimed(incarnation)
         equal(self.a.step((task, token, 0)), ["held"], "a step")
         equal(self.a.step((task, token, 0)), ["held"], "the same step again")
@@ -237,14 +227,12 @@ class Tests(Bench):
         incarnation = None
         task = self.new_task()
         for crash in range(1, 4):
-            incarnation = new_incarnation()
-            self.a.beat(incarnation, True)
+            incarnation = self.new_worker()
             claim = self.a.claim(incarnation, self.tool)
             equal((claim[0][3], claim[0][4]), (1, crash - 1), "attempt and crashes at a claim")
             self.a.one("SELECT declare_dead(%s, 1)", incarnation)
             self.a.one("SELECT reclaim(100)")
         equal(self.a.poll(self.owner, task), "ready", "a worker ends it past the limit")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def a_claim_whose_answer_was_lost_is_given_again(self):
         """V9, rule 11: asked again by the same call it is the same claim; nothing stays behind."""
@@ -259,30 +247,27 @@ class Tests(Bench):
               "the same call again: the same claims")
         equal(len(self.a.rows(sql, incarnation, [self.tool], new_incarnation())), 2,
               "another call: what is left")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def what_may_have_been_sent_is_settled_before_it_ends(self):
         """V7: a cancel, a deadline or the end of parking between two attempts denies nothing."""
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
+        incarnation = self.new_worker()
         for sent in (True, False):
             task, token = self.claimed(incarnation)
             self.a.release("retry", (task, token), delay=60_000, sent=sent)
             equal(self.a.cancel(self.owner, task), (True, False), "a cancel between two attempts")
             equal(self.a.poll(self.owner, task), "ready" if sent else "cancelled",
                   "a worker settles what may have been sent")
-            self.a.rows("DELETE FROM work RETURNING 1")
+            self.clear()
             task, token = self.claimed(incarnation)
             self.a.release("retry", (task, token), delay=60_000, sent=sent)
             self.move_clock("2 hours")
             self.a.one("SELECT expire_deadlines(100)")
             equal(self.a.poll(self.owner, task), "ready" if sent else "failed", "and so does a deadline")
             self.move_clock("0 days")
-            self.a.rows("DELETE FROM work RETURNING 1")
+            self.clear()
 
     def an_intent_stands_until_it_provably_never_left(self):
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
+        incarnation = self.new_worker()
         for how, sent, wanted in (("retry", False, []), ("back", False, []), ("retry", True, ["intent"]),
                                   ("crash", True, ["intent"]), ("unverified", True, ["intent"])):
             task, token = self.claimed(incarnation)
@@ -292,11 +277,10 @@ class Tests(Bench):
             equal(self.intend(task, token, 1), "lost", "nor does a phase that is not at hand")
             equal(self.a.release(how, (task, token), sent=sent), ["held"], how)
             equal(self.kinds(incarnation), wanted, f"{how}, sent {sent}: what the next claim is told")
-            self.a.rows("DELETE FROM work RETURNING 1")
+            self.clear()
 
     def a_stale_intent_waits_for_the_reclaim_and_is_fenced_out(self):
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
+        incarnation = self.new_worker()
         task, token = self.claimed(incarnation)
         self.a.one("SELECT declare_dead(%s, 1)", incarnation)
         with self.a.conn.transaction():
@@ -306,24 +290,20 @@ class Tests(Bench):
         equal(late.ended(), "lost", "and intends nothing")
         equal(self.a.one("SELECT count(*) FROM intent WHERE task = %s", task), 0, "no row")
         counts["races"] += 1
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def settled_as_absent_nothing_stands_in_the_way(self):
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
+        incarnation = self.new_worker()
         for verdict, left in (("absent", []), ("done", ["recovery_point"])):
             task, token = self.claimed(incarnation)
             self.intend(task, token)
             self.a.release("unknown", (task, token), sent=True)
-            equal(self.a.one("SELECT settle(%s, %s, %s, 'ann', 'saw it', '\\x80', 'p0', 0, false)",
-                             week_of(task), task, verdict), "settled", verdict)
+            equal(self.a.settle(task, verdict), "settled", verdict)
             equal(self.kinds(incarnation), left, f"{verdict}: what the next claim is told")
-            self.a.rows("DELETE FROM work RETURNING 1")
+            self.clear()
 
     def the_time_that_a_task_stood_unknown_does_not_count_against_its_deadline(self):
         """Settled in the morning, what became unknown in the night has left what it had then."""
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
+        incarnation = self.new_worker()
         for became, settled, minutes, why in (
                 ("50 minutes", "3 days", 10, "what was left"),
                 ("70 minutes", "3 days", -10, "it was late already"),
@@ -334,15 +314,14 @@ class Tests(Bench):
                 self.move_clock(became)
                 self.a.release("unknown", (task, token), sent=True)
                 self.move_clock(settled)
-                equal(self.a.one("SELECT settle(%s, %s, %s, 'ann', 'saw it', '\\x80', 'p0', 0, true)",
-                                 week_of(task), task, verdict), "settled", verdict)
+                equal(self.a.settle(task, verdict), "settled", verdict)
                 equal(self.a.rows("SELECT round(extract(epoch FROM w.deadline - now_()) / 60), t.deadline ="
                                   " w.deadline FROM work w JOIN task t ON t.task = w.task WHERE w.task = %s",
                                   task), [(minutes, True)], why)
                 self.a.one("SELECT expire_deadlines(100)")
                 equal(self.a.poll(self.owner, task), "ready" if minutes > 0 else "failed", why)
                 self.move_clock("0 days")
-                self.a.rows("DELETE FROM work RETURNING 1")
+                self.clear()
 
     def a_restore_leaves_what_a_worker_said_of_an_unknown_task(self):
         tool, incarnation = self.operated(("unsafe",))
@@ -357,8 +336,7 @@ class Tests(Bench):
             equal(["restored" in text for text in said.values()], [True], "the other is unknown for the restore")
 
     def a_cancel_hands_what_can_be_undone_to_a_worker(self):
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
+        incarnation = self.new_worker()
         self.a.rows("UPDATE holdfast.tool SET undos = '{0}' RETURNING 1")
         for phases, wanted in ((0, "cancelled"), (1, "ready")):
             task, token = self.claimed(incarnation)
@@ -384,11 +362,9 @@ class Tests(Bench):
         equal(self.a.poll(self.owner, task), "scheduled", "and no deadline ends it")
         self.move_clock("0 days")
         self.a.rows("UPDATE holdfast.tool SET undos = '{}' RETURNING 1")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def undo_steps_are_numbered_by_the_store(self):
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
+        incarnation = self.new_worker()
         self.a.rows("UPDATE holdfast.tool SET undos = '{0,2}' RETURNING 1")
         task, token = self.claimed(incarnation)
         for phase in range(3):
@@ -405,17 +381,14 @@ class Tests(Bench):
                 self.a.release("back", claim[:2])
             else:
                 self.a.release("unknown", claim[:2], sent=True)
-                equal(self.a.one("SELECT settle(%s, %s, 'done', 'ann', 'saw it', '\\x80', 'undo:p0', 0, false)",
-                                 week_of(task), task), "settled", "an unknown one can be settled")
+                equal(self.a.settle(task, "done", "undo:p0"), "settled", "an unknown one can be settled")
                 equal(self.a.one("SELECT phase FROM work WHERE task = %s", task), 128, "and none is left")
         self.a.rows("UPDATE holdfast.tool SET undos = '{}' RETURNING 1")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def a_claim_that_comes_twice_takes_nothing_new(self):
         """V9, rule 11: a flight that was given up for lost arrives behind the one sent in its place, when
         all that this one took is over."""
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
+        incarnation = self.new_worker()
         for _ in range(3):
             self.new_task()
 
@@ -432,13 +405,11 @@ class Tests(Bench):
         equal(self.a.one("SELECT count(*) FROM work WHERE state = 'running'"), 1, "one claim stands")
         equal(len(self.a.rows("SELECT task FROM claim(%s, %s, 1, gen_random_uuid())", incarnation,
                               [self.tool])), 1, "a worker of the release before is given what it asks")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     # --- finish against cancel (rule 9), both orders ---
 
     def finish_and_cancel_meet_in_both_orders(self):
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
+        incarnation = self.new_worker()
         task, token = self.claimed(incarnation)
         with self.a.conn.transaction():
             self.a.finish((task, token))
@@ -482,7 +453,6 @@ class Tests(Bench):
         equal(self.a.detach(task, one, 3)[0], False, "a client that declares Tasks holds it")
         self.a.accept(call, api=one, number=4)
         equal(self.a.detach(task, one, 4)[0], False, "for good")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def a_running_task_is_asked_to_park(self):
         api, incarnation = new_incarnation(), new_incarnation()
@@ -501,7 +471,6 @@ class Tests(Bench):
         equal(self.a.release("back", (task, token)), ["held"], "joined before it was given back")
         equal(self.a.poll(self.owner, task), "ready", "it is not parked")
         equal(self.a.attach(self.other, task, api, 4), 0, "nobody attaches to a foreign task (V8)")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def a_hang_up_meets_the_next_call_in_both_orders(self):
         api = new_incarnation()
@@ -519,7 +488,6 @@ class Tests(Bench):
             counts["races"] += 1
             equal(late.ended(), False if call_first else "ready", "and sees what it did")
             equal(self.a.poll(self.owner, task), "ready", "the new call's task goes on")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def what_nobody_waits_for_is_parked_and_ends(self):
         api = new_incarnation()
@@ -538,8 +506,7 @@ class Tests(Bench):
 
     def batches_in_any_order_do_not_deadlock(self):
         """With FOR SHARE, or unsorted, re-sent finishes deadlocked (rules 2 and 6)."""
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
+        incarnation = self.new_worker()
         stores = [Store(self.cluster) for _ in range(4)]
         errors = []
         for _ in range(DEADLOCK_ROUNDS):
@@ -608,9 +575,7 @@ class Tests(Bench):
 
     def phases_update_in_place(self):
         """HOT: no index and no predicate on what a phase changes (design, the store)."""
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
-        self.a.rows("DELETE FROM work RETURNING 1")
+        incarnation = self.new_worker()
         claims = [self.claimed(incarnation) for _ in range(20)]
         self.b.one("SELECT pg_stat_force_next_flush()")
         time.sleep(1.2)
@@ -629,12 +594,10 @@ class Tests(Bench):
     def plans_hold_at_a_million_rows(self):
         """Statistics from empty, a million rows, a held snapshot: no sequential scan of what grows,
         and no relation lock outside the fast path."""
-        self.a.rows("DELETE FROM work RETURNING 1")
         self.a.conn.execute("ALTER TABLE work SET (autovacuum_enabled = off); ANALYZE work")
         held = psycopg.connect(self.cluster.dsn())
         held.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
+        incarnation = self.new_worker()
         self.a.conn.execute(
             "INSERT INTO work (task, week, owner, queue, state, due, deadline, updated)"
             " SELECT '\\x01'::bytea || set_byte('\\x00'::bytea, 0, 1) ||"

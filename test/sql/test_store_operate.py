@@ -51,7 +51,6 @@ class Tests(Bench):
               "a copy of a copy knows where it comes from")
         equal(self.a.rows("SELECT v.successor FROM poll_task(%s, %s, %s) v", week_of(third),
                           [self.owner], [third]), [(third,)], "the newest names itself")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def a_retry_knows_what_it_must_not_do(self):
         tool, incarnation = self.operated(("pure", "keyed", "pure", "unsafe"))
@@ -72,7 +71,7 @@ class Tests(Bench):
             task, _ = self.failed(tool, incarnation, done, error, maybe)
             equal(self.a.retry(task, phase, new_key)[0], wanted,
                   f"{done} done, from {phase}, {error}, {maybe}, new key {new_key}")
-            self.a.rows("DELETE FROM work RETURNING 1")
+            self.clear()
         for state in ("completed", "cancelled"):
             self.a.accept((self.owner, tool, self.fresh(), "{}"))
             claim = self.a.claim(incarnation, tool)[0][:2]
@@ -103,11 +102,9 @@ class Tests(Bench):
         self.a.rows("UPDATE work SET state = 'unknown', phase = 1, generations = '{0,2,0}' WHERE task = %s"
                     " RETURNING 1", successor)
         self.a.rows("DELETE FROM step WHERE task = %s AND place / 65536 = 1 RETURNING 1", successor)
-        equal(self.a.one("SELECT settle(%s, %s, 'done', 'ann', 'saw it', '\\x80', 'p1', 0, false)",
-                         week_of(successor), successor), "settled", "settled as done")
+        equal(self.a.settle(successor, "done", "p1"), "settled", "settled as done")
         equal(self.a.rows("SELECT generation FROM step WHERE task = %s AND place / 65536 = 1", successor),
               [(2,)], "and what a person settles is of the generation that was sent")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def what_may_have_happened_is_still_open_in_the_successor(self):
         """V7: the next worker must not believe that nobody has started the phase before."""
@@ -139,17 +136,16 @@ class Tests(Bench):
         claim = self.a.claim(incarnation, tool)[0][:2]
         self.a.step((*claim, 0))
         self.a.release("unknown", claim, sent=True)
-        self.a.one("SELECT settle(%s, %s, 'fail', 'ann', 'why', NULL, 'p1', 0, false)",
-                   week_of(claim[0]), claim[0])
+        self.a.settle(claim[0], "fail", "p1")
         equal(self.a.one("SELECT count(*) FROM intent WHERE task = %s", self.a.retry(claim[0])[1]), 1,
               "what was settled as failed may have happened")
-        self.a.rows("DELETE FROM work RETURNING 1")
+        self.clear()
         tool, incarnation = self.operated(("pure",))
         for phase, kept in ((None, 1), (0, 0)):
             task, _ = self.failed(tool, incarnation, 0, checkpoint=True)
             equal(self.a.one("SELECT count(*) FROM step WHERE task = %s", self.a.retry(task, phase)[1]),
                   kept, "a pure phase asked for by name begins without its checkpoints")
-            self.a.rows("DELETE FROM work RETURNING 1")
+            self.clear()
 
     def open_tasks_are_retried_in_place(self):
         tool, incarnation = self.operated()
@@ -169,7 +165,6 @@ class Tests(Bench):
         equal((again[0], again[2], again[3]), (claim[0], 1, 2), "it goes on at its phase")
         self.a.release("unknown", again[:2], sent=True)
         equal(self.a.retry(claim[0])[0], "unknown", "unknown goes on by settle alone")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def two_retries_make_one_successor(self):
         tool, incarnation = self.operated()
@@ -188,7 +183,7 @@ class Tests(Bench):
                 equal(second[0], "retried", "and is the first, where that came to nothing")
             equal(self.a.one("SELECT count(*) FROM work w JOIN task t ON t.task = w.task"
                              " WHERE t.effect_id = %s", call[2]), 1, "one live task (V1)")
-            self.a.rows("DELETE FROM work RETURNING 1")
+            self.clear()
         stores = [Store(self.cluster) for _ in range(8)]
         for _ in range(RACE_ROUNDS // 10):
             task, call = self.failed(tool, incarnation, 1)
@@ -198,7 +193,7 @@ class Tests(Bench):
             equal((sorted(row[0] for row in got), len({row[1] for row in got})),
                   (["retried"] + ["successor"] * 3, 1), "four at once make one successor")
             equal({row[:2] for row in told}, {("same", got[0][1])}, "which repeats get")
-            self.a.rows("DELETE FROM work RETURNING 1")
+            self.clear()
 
     def a_retry_and_a_repeat_meet(self):
         """Whatever comes first, a repeat gets the old task or the new one, and makes none."""
@@ -214,7 +209,7 @@ class Tests(Bench):
             check(all(row[0] == "same" and row[1] in (task, successor)
                       for i, row in enumerate(got) if i != 2), "old or new", got)
             equal(self.a.accept(call)[0][1], successor, "and from then on the new one")
-            self.a.rows("DELETE FROM work RETURNING 1")
+            self.clear()
 
     def retries_of_many_lock_as_the_sweep_does(self):
         """Effects by their digests over the whole batch, however the tasks stand in it."""
@@ -230,11 +225,10 @@ class Tests(Bench):
                 self.a.rows("SELECT 1 FROM effect WHERE digest = %s FOR NO KEY UPDATE NOWAIT", pairs[1][0])
             equal(late.ended(), [("retried", 2)], "and hold no other meanwhile")
             counts["races"] += 1
-            self.a.rows("DELETE FROM work RETURNING 1")
+            self.clear()
 
     def a_retry_and_the_sweep_meet(self):
         tool, incarnation = self.operated()
-        self.a.rows("DELETE FROM work RETURNING 1")
         # The sweep first: nothing is left to retry.
         task, call = self.failed(tool, incarnation, 1)
         week = week_of(task)
@@ -300,8 +294,7 @@ class Tests(Bench):
         equal(self.a.one("SELECT declare_dead(%s, (SELECT beat FROM worker WHERE incarnation = %s))",
                          incarnation, incarnation), True, "its worker dies")
         self.a.one("SELECT reclaim(10)")
-        incarnation = new_incarnation()
-        self.a.beat(incarnation, True)
+        incarnation = self.new_worker()
         claim = self.a.claim(incarnation, tool)[0][:2]
         self.a.release("back", claim)
         equal(self.a.poll(self.owner, task), "paused", "the next one is asked as well")
@@ -309,7 +302,7 @@ class Tests(Bench):
         equal(self.a.rows("SELECT state, cancel, pause FROM work WHERE task = %s", task),
               [("ready", True, None)], "and a worker settles what the dead one may have sent")
         equal(self.a.act("pause", task), "ending", "which no pause stops")
-        self.a.rows("DELETE FROM work RETURNING 1")
+        self.clear()
         api = new_incarnation()
         call = (self.owner, tool, self.fresh(), "{}")
         task = self.a.accept(call, api=api, number=1)[0][1]
@@ -322,7 +315,6 @@ class Tests(Bench):
         self.a.accept(call, api=api, number=3)
         self.a.detach(task, api, 3)
         equal(self.a.poll(self.owner, task), "paused", "nor is it parked by a hang-up")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def what_was_answered_is_kept_and_a_pause_outlives_a_question(self):
         tool, incarnation = self.operated(("pure", "pure"))
@@ -360,7 +352,6 @@ class Tests(Bench):
         equal(self.a.poll(self.owner, task), "paused", "an answer does not resume it")
         self.a.act("resume", task)
         equal(self.a.claim(incarnation, tool)[0][0], task, "its operator does")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def a_paused_tool_is_not_claimed_for(self):
         tool, incarnation = self.operated()
@@ -381,11 +372,9 @@ class Tests(Bench):
               [tool, other], "the worker's row says what it serves")
         self.a.one("SELECT resume_all('tool', %s, 'ann', 'why')", name)
         equal(self.a.claim(incarnation, tool)[0][0], got[1], "resumed")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def a_paused_tenant_is_set_aside_and_nobody_starves(self):
         tool, incarnation = self.operated()
-        self.a.rows("DELETE FROM work RETURNING 1")
         bobs = [self.a.accept((self.other, tool, self.fresh(), "{}"))[0][1] for _ in range(30)]
         equal(self.a.one("SELECT pause_all('tenant', 'B', 'ann', 'why')"), "paused", "paused")
         alices = self.a.accept((self.owner, tool, self.fresh(), "{}"))[0][1]
@@ -410,7 +399,6 @@ class Tests(Bench):
             pass
         got = {row[0] for row in self.a.claim(incarnation, tool, 100)}
         equal(got, {*bobs, late_one}, "all of them are due again")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
     def filters_find_what_they_say(self):
         tool, incarnation = self.operated()
@@ -436,7 +424,6 @@ class Tests(Bench):
         equal(found("paused"), ready, "and found as such")
         equal(self.a.rows("SELECT * FROM operate('cancel', %s, 'ann', 'why')", ready),
               [("cancelled", 3)], "cancelled")
-        self.a.rows("DELETE FROM work RETURNING 1")
 
 
 if __name__ == "__main__":

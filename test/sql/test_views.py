@@ -10,13 +10,12 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import psycopg  # noqa: E402
-import test_store  # noqa: E402
-from test_store import new_incarnation, week_of  # noqa: E402
-import rig  # noqa: E402
+from sql_rig import Bench, Store, new_incarnation, rig  # noqa: E402
 from rig import check, equal  # noqa: E402
 
 counts = {"states": 0, "refused": 0, "rows": 0}
 ROWS = 1_000_000
+ROWS_READ_MAX = 200  # of one table, walking it, with so many in it
 T, TS, I, L = "text", "timestamp with time zone", "integer", "bigint"
 COLUMNS = {
     "tasks": [("task_id", T), ("tool", T), ("version", T), ("tenant", T), ("subject", T), ("effect_id", T),
@@ -36,24 +35,20 @@ COLUMNS = {
 SECRETS = ("arguments", "inputs", "state", "result", "error", "token", "answers", "request")
 
 
-class Bench(test_store.Bench):
+class Views(Bench):
     def begin(self):
-        self.migrate()
+        super().begin()
         self.phases = [{"name": "pay", "kind": "http", "effect": "keyed", "undo": {"kind": "http"}},
                        {"name": "mail", "kind": "http", "effect": "unsafe"}]
-        self.tool = self.a.one(
-            "INSERT INTO tool (name, version, doc, result_ttl_ms, tombstone_ttl_ms, deadline_ms, phases,"
-            " crash_limit) VALUES ('order', repeat('c', 64), %s, 604800000, 7776000000, 3600000, 2, 3)"
-            " RETURNING tool", json.dumps({"phases": self.phases}))
-        self.incarnation = new_incarnation()
-        self.a.beat(self.incarnation, True)
+        self.tool = self.new_tool("order", "c" * 64, phases=self.phases)
+        self.incarnation = self.new_worker()
         # It serves the tool, as its first claim says.
         equal(self.a.claim(self.incarnation, self.tool), [], "nothing is there yet")
         # Else each sentence about an idle worker would be one about a stalled one, on a slow machine.
         self.a.rows("INSERT INTO lease VALUES ('maintain', %s, now_() + interval '1 day') RETURNING 1",
                     new_incarnation())
         self.a.conn.execute("CREATE ROLE ann LOGIN; GRANT holdfast_reader TO ann")
-        self.reader = test_store.Store(self.cluster, "ann")
+        self.reader = Store(self.cluster, "ann")
         self.reader.conn.execute("RESET search_path")
 
     def run_task(self):
@@ -87,6 +82,8 @@ class Bench(test_store.Bench):
         equal(tuple(seen[:3]), (state, reason, act), f"{state} in waiting")
         check(seen and all(word in seen[3] for word in words), f"{state} says {words}", seen)
 
+
+class Tests(Views):
     def columns_are_a_promise(self):
         for view, wanted in COLUMNS.items():
             equal(self.a.rows(
@@ -163,7 +160,7 @@ class Bench(test_store.Bench):
         self.a.rows("UPDATE work SET state = 'scheduled', message = 'breaker open for http://x: no'"
                     " WHERE task = %s RETURNING 1", task)
         self.stands(task, "scheduled", "breaker", False, "breaker open: http://x:")
-        self.a.rows("DELETE FROM work RETURNING 1")
+        self.clear()
         equal(self.looks("waiting", task, "state"), [], "what is closed waits no more")
 
     def ended_tasks_say_how(self):
@@ -195,7 +192,7 @@ class Bench(test_store.Bench):
         self.stands(successor, "ready", "queued", False, "phase mail")
         self.a.rows("UPDATE work SET phase = 127 WHERE task = %s RETURNING 1", successor)
         equal(self.looks("tasks", successor, "phase"), ("undo:pay",), "and undo steps have names")
-        self.a.rows("DELETE FROM work RETURNING 1")
+        self.clear()
 
     def of_one_task_they_read_little_of_a_million(self):
         self.a.conn.execute("SET enable_seqscan = on")
@@ -219,7 +216,7 @@ class Bench(test_store.Bench):
             """Scans of one plan that read a whole table, with what they gave."""
             if node["Node Type"] == "Seq Scan" and node["Actual Loops"]:
                 read = node["Actual Rows"] * node["Actual Loops"] + node.get("Rows Removed by Filter", 0)
-                if read > test_store.ROWS_READ_MAX:
+                if read > ROWS_READ_MAX:
                     yield node["Relation Name"].split("_w")[0]
             for child in node.get("Plans", ()):
                 yield from walks(child)
@@ -238,17 +235,6 @@ class Bench(test_store.Bench):
         equal(self.reader.one("SELECT count(*) FROM holdfast.waiting(%s)", task_id), 1, "and finds it")
 
 
-def main():
-    bench = Bench()
-    try:
-        bench.begin()
-        for name, test in vars(Bench).items():
-            if callable(test) and name not in ("begin", "run_task", "looks", "stands"):
-                test(bench)
-    finally:
-        bench.stop()
-    rig.finish("views", counts, {"states": 19, "refused": 30, "rows": ROWS})
-
-
 if __name__ == "__main__":
-    main()
+    Tests().run()
+    rig.finish("views", counts, {"states": 19, "refused": 30, "rows": ROWS})
