@@ -11,8 +11,7 @@ static void keep_view(struct act *act)
 		*slices[i] = act_answer(act, *slices[i]);
 }
 
-/* --- accept --------------------------------------------------------------------------------------
- */
+/* --- accept ----------------------------------------------------------------------------------- */
 
 /* What the store says, at the moment that it says it. */
 static void check_still_over(const struct effect *effect, const struct task_view *view)
@@ -39,8 +38,7 @@ static void accept_execute(struct act *act)
 		check_still_over(effect, &act->view);
 	if (act->accepted == ACCEPT_SAME || act->accepted == ACCEPT_NEW)
 		told_task(effect, &act->view.id);
-	happened(act->copy ? "accepted by a late copy" : "accepted", act->effect, act->accepted,
-		 act->accept.number);
+	happened("accepted", act->effect, act->accepted, act->accept.number);
 }
 
 static void accept_tell(struct act *act, enum hf_code code, const struct hf_err *err)
@@ -77,8 +75,7 @@ void store_accept(struct store *store, const struct accept_call *call,
 	act_send(act);
 }
 
-/* --- poll, cancel --------------------------------------------------------------------------------
- */
+/* --- poll, cancel ----------------------------------------------------------------------------- */
 
 static void poll_execute(struct act *act)
 {
@@ -152,8 +149,7 @@ void store_cancel(struct store *store, int64_t owner, const struct task_id *id,
 	act_send(act);
 }
 
-/* --- attach, detach
- * ------------------------------------------------------------------------------- */
+/* --- attach, detach --------------------------------------------------------------------------- */
 
 static void attach_execute(struct act *act)
 {
@@ -222,8 +218,7 @@ void store_detach(struct store *store, const struct task_id *id, const struct uu
 	act_send(act);
 }
 
-/* --- answer
- * --------------------------------------------------------------------------------------- */
+/* --- answer ----------------------------------------------------------------------------------- */
 
 static void answer_execute(struct act *act)
 {

@@ -10,8 +10,7 @@ static void no_tell(struct act *act, enum hf_code code, const struct hf_err *err
 	act->done.simple(act->ctx, code, err);
 }
 
-/* --- beat, leave -------------------------------------------------------------------------------
- */
+/* --- beat, leave ------------------------------------------------------------------------------ */
 
 static void beat_execute(struct act *act)
 {
@@ -76,8 +75,7 @@ void store_leave(struct store *store, const struct uuid *incarnation,
 	act_send(act);
 }
 
-/* --- claim --------------------------------------------------------------------------------------
- */
+/* --- claim ------------------------------------------------------------------------------------ */
 
 static void keep_claim(struct act *act, struct claimed_task *task)
 {
@@ -107,8 +105,7 @@ static void claim_execute(struct act *act)
 	act->tasks = act->tasks_count ? (void *)(uintptr_t)act_answer(act, bytes).data : nullptr;
 	for (size_t i = 0; i < act->tasks_count; i++) {
 		keep_claim(act, &act->tasks[i]);
-		happened(act->copy ? "claimed by a late copy" : "claimed",
-			 effect_number(&act->tasks[i].id), act->tasks[i].phase,
+		happened("claimed", effect_number(&act->tasks[i].id), act->tasks[i].phase,
 			 act->tasks[i].attempt);
 	}
 }
@@ -141,20 +138,7 @@ void store_claim(struct store *store, const struct uuid *incarnation, const int3
 	act_send(act);
 }
 
-/* --- step, finish, release, ask, intent ----------------------------------------------------------
- */
-
-static void state_moved(const struct task_id *id, enum task_state from)
-{
-	const struct model_task *task = model_look(world.model, id);
-	if (!task)
-		return;
-	count(TABLE_STATE, from, task->state);
-	if ((uint64_t)task->attempt > tally->most_attempts)
-		tally->most_attempts = (uint64_t)task->attempt;
-	if ((uint64_t)task->crashes > tally->most_crashes)
-		tally->most_crashes = (uint64_t)task->crashes;
-}
+/* --- step, finish, release, ask, intent ------------------------------------------------------- */
 
 /* Nothing changes by a write that is fenced out (V4). */
 struct before {
@@ -172,16 +156,27 @@ static struct before look_before(const struct task_id *id)
 	return (struct before){ task, task->updated_ms, task->steps_count, task->state };
 }
 
+static void look_moved(enum task_state from, const struct model_task *task)
+{
+	count(TABLE_STATE, from, task->state);
+	if ((uint64_t)task->attempt > tally->most_attempts)
+		tally->most_attempts = (uint64_t)task->attempt;
+	if ((uint64_t)task->crashes > tally->most_crashes)
+		tally->most_crashes = (uint64_t)task->crashes;
+}
+
 static void look_after(const struct act *act, const struct before *before)
 {
 	const struct model_task *task = before->task;
+	bool moved = task && task->state != before->state;
+	if (moved && act->fence == FENCE_HELD)
+		look_moved(before->state, task);
 	if (act->copy)
 		return;
 	count(TABLE_FENCE, act->kind->op, act->fence);
 	if (act->fence != FENCE_LOST || !task)
 		return;
-	if (task->updated_ms != before->updated_ms || task->steps_count != before->steps ||
-	    task->state != before->state)
+	if (moved || task->updated_ms != before->updated_ms || task->steps_count != before->steps)
 		broken(effect_number(&act->id), "a write that was fenced out changed the task");
 }
 
@@ -191,8 +186,7 @@ static void step_execute(struct act *act)
 	act->fence = model_step(store_now(), &act->step, &act->wish, &act->adopted);
 	act->adopted = act_answer(act, act->adopted);
 	look_after(act, &before);
-	happened(act->copy ? "stepped by a late copy" : "stepped", effect_number(&act->id),
-		 act->step.place, act->fence);
+	happened("stepped", effect_number(&act->id), act->step.place, act->fence);
 }
 
 static void step_tell(struct act *act, enum hf_code code, const struct hf_err *err)
@@ -229,6 +223,19 @@ void store_step(struct store *store, const struct step_write *step,
 	act_send(act);
 }
 
+/* Of a run, which moves by it. */
+static struct act *
+fenced_act(struct store *store, const struct act_kind *kind, const struct task_id *id,
+	   void (*done)(void *ctx, enum hf_code code, enum fence fence, const struct hf_err *err),
+	   void *ctx)
+{
+	struct act *act = act_new(store, kind, ctx);
+	act->done.fenced = done;
+	act->id = *id;
+	seen_write(ctx);
+	return act;
+}
+
 static void fenced_tell(struct act *act, enum hf_code code, const struct hf_err *err)
 {
 	if (code == HF_OK && act->fence == FENCE_HELD) {
@@ -246,10 +253,7 @@ static void finish_execute(struct act *act)
 	act->outcome.last = act->has_step ? &act->step : nullptr;
 	act->fence = model_finish(store_now(), &act->outcome);
 	look_after(act, &before);
-	if (act->fence == FENCE_HELD)
-		state_moved(&act->id, before.state);
-	happened(act->copy ? "finished by a late copy" : "finished", effect_number(&act->id),
-		 act->outcome.state, act->fence);
+	happened("finished", effect_number(&act->id), act->outcome.state, act->fence);
 }
 
 void store_finish(struct store *store, const struct outcome_write *outcome,
@@ -259,9 +263,7 @@ void store_finish(struct store *store, const struct outcome_write *outcome,
 {
 	static const struct act_kind kind = { OP_FINISH, LANE_WRITE,     false,
 					      true,      finish_execute, fenced_tell };
-	struct act *act = act_new(store, &kind, ctx);
-	act->done.fenced = done;
-	act->id = outcome->id;
+	struct act *act = fenced_act(store, &kind, &outcome->id, done, ctx);
 	act->outcome = *outcome;
 	act->outcome.result = act_keep(act, outcome->result);
 	act->outcome.error = act_keep(act, outcome->error);
@@ -269,7 +271,6 @@ void store_finish(struct store *store, const struct outcome_write *outcome,
 	act->has_step = outcome->last != nullptr;
 	if (act->has_step)
 		keep_step(act, outcome->last);
-	seen_write(ctx);
 	act_send(act);
 }
 
@@ -291,12 +292,10 @@ static void release_execute(struct act *act)
 	act->fence = model_release(store_now(), &act->release);
 	look_after(act, &before);
 	if (act->fence == FENCE_HELD) {
-		state_moved(&act->id, before.state);
 		check_attempts(act);
-		count(TABLE_RELEASE, act->release.how, model_look(world.model, &act->id)->state);
+		count(TABLE_RELEASE, act->release.how, before.task->state);
 	}
-	happened(act->copy ? "released by a late copy" : "released", effect_number(&act->id),
-		 act->release.how, act->fence);
+	happened("released", effect_number(&act->id), act->release.how, act->fence);
 }
 
 void store_release(struct store *store, const struct release_write *release,
@@ -306,12 +305,9 @@ void store_release(struct store *store, const struct release_write *release,
 {
 	static const struct act_kind kind = { OP_RELEASE, LANE_WRITE,      false,
 					      true,       release_execute, fenced_tell };
-	struct act *act = act_new(store, &kind, ctx);
-	act->done.fenced = done;
-	act->id = release->id;
+	struct act *act = fenced_act(store, &kind, &release->id, done, ctx);
 	act->release = *release;
 	act->release.reason = act_keep(act, release->reason);
-	seen_write(ctx);
 	act_send(act);
 }
 
@@ -320,10 +316,8 @@ static void ask_execute(struct act *act)
 	struct before before = look_before(&act->id);
 	act->fence = model_ask(store_now(), &act->ask, &act->ready);
 	look_after(act, &before);
-	if (act->fence == FENCE_HELD) {
-		state_moved(&act->id, before.state);
-		count(TABLE_RELEASE, RELEASE_ASK, model_look(world.model, &act->id)->state);
-	}
+	if (act->fence == FENCE_HELD)
+		count(TABLE_RELEASE, RELEASE_ASK, before.task->state);
 	happened("asked", effect_number(&act->id), act->ask.phase, act->fence);
 }
 
@@ -334,13 +328,10 @@ void store_ask(struct store *store, const struct ask_write *ask,
 {
 	static const struct act_kind kind = { OP_ASK, LANE_WRITE,  false,
 					      true,   ask_execute, fenced_tell };
-	struct act *act = act_new(store, &kind, ctx);
-	act->done.fenced = done;
-	act->id = ask->id;
+	struct act *act = fenced_act(store, &kind, &ask->id, done, ctx);
 	act->ask = *ask;
 	act->ask.questions = act_keep(act, ask->questions);
 	act->ask.reason = act_keep(act, ask->reason);
-	seen_write(ctx);
 	act_send(act);
 }
 
@@ -349,8 +340,7 @@ static void intent_execute(struct act *act)
 	struct before before = look_before(&act->id);
 	act->fence = model_intent(store_now(), &act->id, &act->token, act->phase, act->text);
 	look_after(act, &before);
-	happened(act->copy ? "intended by a late copy" : "intended", effect_number(&act->id),
-		 act->phase, act->fence);
+	happened("intended", effect_number(&act->id), act->phase, act->fence);
 }
 
 void store_intent(struct store *store, const struct task_id *id, const struct uuid *token,
@@ -361,18 +351,14 @@ void store_intent(struct store *store, const struct task_id *id, const struct uu
 {
 	static const struct act_kind kind = { OP_INTENT, LANE_WRITE,     false,
 					      true,      intent_execute, fenced_tell };
-	struct act *act = act_new(store, &kind, ctx);
-	act->done.fenced = done;
-	act->id = *id;
+	struct act *act = fenced_act(store, &kind, id, done, ctx);
 	act->token = *token;
 	act->phase = phase;
 	act->text = act_keep(act, name);
-	seen_write(ctx);
 	act_send(act);
 }
 
-/* --- artifacts -----------------------------------------------------------------------------------
- */
+/* --- artifacts -------------------------------------------------------------------------------- */
 
 static void put_execute(struct act *act)
 {

@@ -63,8 +63,7 @@ void check_start(const struct effect *effect, int place)
 		broken(effect->number, "phase %d starts, the task is over (V6)", place);
 }
 
-/* --- the end
- * ----------------------------------------------------------------------------------------- */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 static const char *state_name(const struct model_task *task)
 {

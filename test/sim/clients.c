@@ -45,8 +45,7 @@ struct effect *effect_of(struct slice id)
 									 : nullptr;
 }
 
-/* --- what they are told
- * ------------------------------------------------------------------------------ */
+/* --- what they are told ----------------------------------------------------------------------- */
 
 static uint64_t hash(uint64_t seed, struct slice bytes)
 {
@@ -85,8 +84,7 @@ void told_view(struct effect *effect, const struct task_view *view)
 	effect->outcome = outcome;
 }
 
-/* --- agents
- * -------------------------------------------------------------------------------------------- */
+/* --- agents ----------------------------------------------------------------------------------- */
 
 static void done(struct agent *agent)
 {
@@ -208,8 +206,7 @@ static void on_cancel(struct event *event)
 				     on_cancelled, agent));
 }
 
-/* --- plain calls
- * ----------------------------------------------------------------------------------------- */
+/* --- plain calls ------------------------------------------------------------------------------ */
 
 /* The word that a plain client is told must be the store's. */
 static void told_end(const struct agent *agent, enum task_state state)
@@ -300,8 +297,7 @@ static void call_plainly(struct agent *agent, struct process *api)
 		event_set(&agent->hang_up, now_us + dice_between(1 * MS, 4'000 * MS));
 }
 
-/* --- what an agent does next
- * -------------------------------------------------------------------------------- */
+/* --- what an agent does next ------------------------------------------------------------------ */
 
 static void on_turn(struct event *event)
 {

@@ -15,8 +15,7 @@ constexpr size_t CELLS_MAX = 1024;
 constexpr int FAILURES_MAX = 3; /* then it stops */
 constexpr int VACUUM_EVERY = 50;
 
-/* --- tools --------------------------------------------------------------------------------------
- */
+/* --- tools ------------------------------------------------------------------------------------ */
 
 static const struct model_phase alpha_phases[] = { { "pay", "keyed", false },
 						   { "look", "pure", false } };
@@ -60,8 +59,7 @@ const struct model_tool differential_tools[TOOLS] = {
 const char *const differential_tenants[OWNERS] = { "A", "A", "B" };
 const char *const differential_subjects[OWNERS] = { "alice", "anna", "bob" };
 
-/* --- cells --------------------------------------------------------------------------------------
- */
+/* --- cells ------------------------------------------------------------------------------------ */
 
 static struct cell {
 	char name[64];
@@ -120,8 +118,7 @@ static size_t cells_tell(void)
 	return missing;
 }
 
-/* --- statements ---------------------------------------------------------------------------------
- */
+/* --- statements ------------------------------------------------------------------------------- */
 
 void sql_begin(struct run *run, const char *text)
 {
@@ -274,8 +271,7 @@ void sql_quiet(struct run *run, const char *text)
 	PQclear(result);
 }
 
-/* --- rows ---------------------------------------------------------------------------------------
- */
+/* --- rows ------------------------------------------------------------------------------------- */
 
 void want_row(struct run *run, struct buf *row)
 {
@@ -394,8 +390,7 @@ void settle_call(struct run *run)
 	lines_free(&run->want);
 }
 
-/* --- a schedule ---------------------------------------------------------------------------------
- */
+/* --- a schedule ------------------------------------------------------------------------------- */
 
 /* The second half of a token is what Postgres drew. */
 static uint64_t on_draw(void *ctx, const struct task_id *id)
@@ -602,8 +597,7 @@ static bool schedule_run(struct run *run, uint64_t seed, int64_t week_ms, size_t
 	return !run->failed;
 }
 
-/* --- the whole ----------------------------------------------------------------------------------
- */
+/* --- the whole -------------------------------------------------------------------------------- */
 
 static void tool_put(struct run *run, const struct model_tool *tool)
 {

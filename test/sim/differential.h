@@ -19,9 +19,8 @@ constexpr size_t LINES_MAX = 512;
 /* A claim that some worker was once given; it may be over. */
 struct hold {
 	struct task_id id;
-	struct uuid token, incarnation;
+	struct uuid token;
 	int phase, attempt;
-	int64_t owner;
 };
 
 struct lines {
@@ -58,8 +57,7 @@ extern const struct model_tool differential_tools[TOOLS];
 extern const char *const differential_tenants[OWNERS];
 extern const char *const differential_subjects[OWNERS];
 
-/* --- chance -------------------------------------------------------------------------------------
- */
+/* --- chance ----------------------------------------------------------------------------------- */
 
 uint64_t chance_bits(struct run *run);
 size_t chance(struct run *run, size_t below); /* 0 … below - 1 */
@@ -90,8 +88,7 @@ int64_t chance_owner(struct run *run, const struct task_id *id);
 const char *state_word(const struct run *run, const struct task_id *id);
 void note_task(struct run *run, const struct task_id *id);
 
-/* --- statements and rows -------------------------------------------------------------------------
- */
+/* --- statements and rows ---------------------------------------------------------------------- */
 
 void sql_begin(struct run *run, const char *text);
 void sql_text(struct run *run, struct slice text); /* a literal; NULL where data is nullptr */
@@ -142,8 +139,7 @@ void settle_call(struct run *run);
 /* Counts "function: what". */
 void hit(const char *function, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* --- operations ----------------------------------------------------------------------------------
- */
+/* --- operations ------------------------------------------------------------------------------- */
 
 struct operation {
 	const char *name;

@@ -6,8 +6,7 @@
 constexpr size_t BATCH_MAX = 3;
 constexpr size_t EFFECTS = 3;
 
-/* --- accept -------------------------------------------------------------------------------------
- */
+/* --- accept ----------------------------------------------------------------------------------- */
 
 static const char *const effect_ids[EFFECTS] = { "e0", "e1", "e2" };
 static const char *const accept_words[] = { "new", "same", "conflict", "expired" };
@@ -119,8 +118,7 @@ static void do_accept(struct run *run)
 	settle_call(run);
 }
 
-/* --- looking ------------------------------------------------------------------------------------
- */
+/* --- looking ---------------------------------------------------------------------------------- */
 
 static void poll_row(struct run *run, int64_t owner, const struct task_id *id, bool asking)
 {
@@ -267,8 +265,7 @@ static void do_intent_window(struct run *run)
 		window_once(run, of);
 }
 
-/* --- joining and leaving ------------------------------------------------------------------------
- */
+/* --- joining and leaving ---------------------------------------------------------------------- */
 
 static void do_cancel(struct run *run)
 {

@@ -6,8 +6,7 @@
 constexpr int MOST = 1000; /* no limit: which of many SQL takes first is open */
 constexpr int64_t DAY_MS = 24LL * 60 * 60 * 1000;
 
-/* --- maintenance --------------------------------------------------------------------------------
- */
+/* --- maintenance ------------------------------------------------------------------------------ */
 
 static void counted(struct run *run, const char *name, int (*call)(struct model *, int))
 {
@@ -195,8 +194,7 @@ const struct operation keep_operations[] = {
 };
 const size_t keep_operations_count = countof(keep_operations);
 
-/* --- operators ----------------------------------------------------------------------------------
- */
+/* --- operators -------------------------------------------------------------------------------- */
 
 static const struct model_act act = { .by = { "ann", 3 }, .why = { "so it is", 8 } };
 

@@ -16,8 +16,7 @@ static void want_fence(struct run *run, size_t at, enum fence fence)
 	want_row(run, &row);
 }
 
-/* --- beat ---------------------------------------------------------------------------------------
- */
+/* --- beat ------------------------------------------------------------------------------------- */
 
 static void want_wishes(struct run *run, const struct uuid *incarnation, bool alive)
 {
@@ -95,8 +94,7 @@ static void do_leave(struct run *run)
 	settle_call(run);
 }
 
-/* --- claim --------------------------------------------------------------------------------------
- */
+/* --- claim ------------------------------------------------------------------------------------ */
 
 static void uuid_read(const char *text, struct uuid *uuid)
 {
@@ -117,13 +115,13 @@ static void id_read(const char *text, struct task_id *id)
 }
 
 /* What Postgres gave: tokens for the model, holds for what comes. */
-static void holds_note(struct run *run, const struct uuid *incarnation)
+static void holds_note(struct run *run)
 {
 	run->taken_count = 0;
 	if (PQresultStatus(run->result) != PGRES_TUPLES_OK)
 		return;
 	for (int row = 0; row < PQntuples(run->result); row++) {
-		struct hold hold = { .incarnation = *incarnation };
+		struct hold hold = {};
 		id_read(PQgetvalue(run->result, row, 0), &hold.id);
 		uuid_read(PQgetvalue(run->result, row, 1), &hold.token);
 		hold.phase = atoi(PQgetvalue(run->result, row, 3));
@@ -276,7 +274,7 @@ void claim_once(struct run *run)
 	call_draw(run, worker, &call);
 	size_t held_before = run->holds_count;
 	claim_sql(run, incarnation, queues, count, most, &call);
-	holds_note(run, incarnation);
+	holds_note(run);
 	aside_note(run);
 	size_t given = 0;
 	const struct claimed_task *tasks =
@@ -301,8 +299,7 @@ void claim_once(struct run *run)
 	settle_call(run);
 }
 
-/* --- step ---------------------------------------------------------------------------------------
- */
+/* --- step ------------------------------------------------------------------------------------- */
 
 static void step_draw(struct run *run, const struct hold *hold, struct step_write *step)
 {
@@ -459,8 +456,7 @@ static void do_sql_fence(struct run *run)
 	settle_call(run);
 }
 
-/* --- finish -------------------------------------------------------------------------------------
- */
+/* --- finish ----------------------------------------------------------------------------------- */
 
 static void outcome_draw(struct run *run, const struct hold *hold, struct outcome_write *outcome,
 			 struct step_write *last)
@@ -542,8 +538,7 @@ static void do_finish(struct run *run)
 		retry_once(run);
 }
 
-/* --- release ------------------------------------------------------------------------------------
- */
+/* --- release ---------------------------------------------------------------------------------- */
 
 static const char *const hows[] = { "retry",   "again",      "back", "crash",
 				    "unknown", "unverified", "undo" };
@@ -598,8 +593,7 @@ static void do_release(struct run *run)
 	settle_call(run);
 }
 
-/* --- ask, intent, artifacts ---------------------------------------------------------------------
- */
+/* --- ask, intent, artifacts ------------------------------------------------------------------- */
 
 static void do_ask(struct run *run)
 {

@@ -61,7 +61,7 @@ struct wire {
 	bool pure;
 	char key[56];
 	enum fate fate;
-	int64_t arrived_us, window_us;
+	int64_t window_us;
 };
 
 struct downstream_call {
@@ -80,8 +80,7 @@ struct downstream_call {
 	int64_t retry_after_ms;
 };
 
-/* --- the caller's side --------------------------------------------------------------------------
- */
+/* --- the caller's side ------------------------------------------------------------------------ */
 
 static void call_leave(struct downstream_call *call)
 {
@@ -131,8 +130,7 @@ static void answer_later(struct downstream_call *call, enum downstream_fate fate
 	event_set(&call->answered, now_us + in_us);
 }
 
-/* --- the system behind ---------------------------------------------------------------------------
- */
+/* --- the system behind ------------------------------------------------------------------------ */
 
 static enum fate draw_fate(void)
 {
@@ -239,7 +237,6 @@ static void on_arrives(struct event *event)
 	struct entry *entry = ledger(wire->effect, wire->place);
 	bool keyed = wire->what == WHAT_DO && wire->class == EFFECT_KEYED;
 	bool known = keyed && entry->first_us && now_us - entry->first_us < wire->window_us;
-	wire->arrived_us = now_us;
 	wire->fate = draw_fate();
 	if (known && entry->working)
 		wire->fate = FATE_WORKING;
@@ -249,14 +246,14 @@ static void on_arrives(struct event *event)
 		entry->working = true;
 		entry->first_us = now_us;
 	}
-	count(TABLE_ANSWER, (int)wire->fate, wire->what == WHAT_DO ? (int)wire->class : 5);
+	count(TABLE_ANSWER, (int)wire->fate,
+	      wire->what == WHAT_DO ? (int)wire->class : COLUMN_READING);
 	happened("arrived", wire->effect, wire->place, wire->fate);
 	wire->works.fire = on_works;
 	event_set(&wire->works, now_us + dice_between(0, WORK_US_MAX));
 }
 
-/* --- on the way
- * ----------------------------------------------------------------------------------- */
+/* --- on the way ------------------------------------------------------------------------------- */
 
 static void on_connected(struct event *event)
 {
@@ -378,7 +375,8 @@ void downstream_died(struct process *process)
 		int where = !call->sent  ? WHERE_UNSENT
 			    : call->wire ? WHERE_ON_ITS_WAY
 					 : WHERE_WORKED;
-		count(TABLE_WIRE, call->request.what == WHAT_DO ? (int)call->request.class : 5,
+		count(TABLE_WIRE,
+		      call->request.what == WHAT_DO ? (int)call->request.class : COLUMN_READING,
 		      where);
 		call_leave(call);
 		free(call);

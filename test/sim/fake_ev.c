@@ -185,8 +185,3 @@ struct ev_loop *loop_new(struct process *process)
 	loop->process = process;
 	return loop;
 }
-
-bool loop_is_broken(const struct ev_loop *loop)
-{
-	return loop->broken;
-}

@@ -33,8 +33,7 @@ int effect_number(const struct task_id *id)
 	return effect ? effect->number : -1;
 }
 
-/* --- one act -----------------------------------------------------------------------------------
- */
+/* --- one act ---------------------------------------------------------------------------------- */
 
 struct piece {
 	struct piece *next;
@@ -152,6 +151,7 @@ static void on_execute(struct event *event)
 {
 	struct act *act = container_of(event, struct act, execute);
 	if (act->copy) {
+		happened("a late copy arrives", act->effect, act->kind->op, 0);
 		execute(act);
 		act_drop(act);
 		return;
@@ -239,8 +239,7 @@ void act_send(struct act *act)
 	launch(act);
 }
 
-/* --- what goes wrong ----------------------------------------------------------------------------
- */
+/* --- what goes wrong -------------------------------------------------------------------------- */
 
 enum { WHERE_WAITS, WHERE_SENT, WHERE_EXECUTED };
 
@@ -315,8 +314,7 @@ void store_process_died(struct process *process)
 		event_drop(&store->wakes[wake]);
 }
 
-/* --- runtime/store.h: the store itself ----------------------------------------------------------
- */
+/* --- runtime/store.h: the store itself -------------------------------------------------------- */
 
 static void on_wake_event(struct event *event)
 {
@@ -351,7 +349,6 @@ struct store *store_open(struct ev_loop *, enum store_role, const char *, const 
 
 void store_close(struct store *store)
 {
-	store->closing = true;
 	for (enum lane lane = 0; lane < LANES; lane++)
 		while (store->first[lane])
 			answer(store->first[lane], HF_CANCELLED);

@@ -19,7 +19,7 @@ struct act_kind {
 	enum lane lane;
 	bool gives_up; /* the API's, after STORE_GIVE_UP_MS */
 	bool refusable;
-	/* May be called again, for a copy that came late; then with `told` false. */
+	/* Called again for a `copy` that came late. */
 	void (*execute)(struct act *act);
 	void (*tell)(struct act *act, enum hf_code code, const struct hf_err *err);
 };
@@ -38,12 +38,11 @@ struct act {
 	void *ctx;
 	struct task_id id;
 	struct uuid token, incarnation, call;
-	int64_t owner, number, wait_ms;
+	int64_t owner, number;
 	int32_t queues[TOOLS_MAX];
 	size_t queues_count;
 	int limit, phase;
-	bool fresh, park, plain;
-	enum step_kind step_kind;
+	bool fresh, park;
 	struct step_write step;
 	bool has_step;
 	struct outcome_write outcome;
@@ -99,7 +98,6 @@ struct store {
 	struct act *first[LANES];
 	int64_t executed_us[LANES], told_us[LANES]; /* of the last in line */
 	int64_t up_us[LANES];                       /* its connection is away until then */
-	bool closing;
 	struct event wakes[WAKES];
 	void (*on_wake)(void *ctx, enum wake wake);
 	void *on_wake_ctx;

@@ -49,8 +49,7 @@ static const struct caller *caller_of(const struct call *call)
 	return call->server;
 }
 
-/* --- requests: api/mcp.h
- * -------------------------------------------------------------------------- */
+/* --- requests: api/mcp.h ---------------------------------------------------------------------- */
 
 static void end(struct request *request, enum front_end how, int code, struct slice text)
 {
@@ -124,8 +123,7 @@ bool header_accepts_events(const struct call *call)
 	return caller_of(call)->asked.events;
 }
 
-/* --- callers
- * ----------------------------------------------------------------------------------------- */
+/* --- callers ---------------------------------------------------------------------------------- */
 
 struct accept_call front_accept_call(const struct effect *effect, bool by_argument)
 {
@@ -193,8 +191,7 @@ struct process *front_draw(void)
 	return nullptr;
 }
 
-/* --- the process
- * --------------------------------------------------------------------------------------- */
+/* --- the process ------------------------------------------------------------------------------ */
 
 static size_t on_open(void *ctx)
 {

@@ -43,7 +43,6 @@ void ledger_effect(int effect, int place)
 {
 	struct entry *entry = ledger(effect, place);
 	entry->effects++;
-	entry->effect_us = now_us;
 	happened("took effect", effect, place, entry->effects);
 	if (entry->effects > 1)
 		broken(effect, "phase %d took effect twice", place);

@@ -9,8 +9,7 @@
 
 constexpr size_t BUCKETS_FIRST = 1024;
 
-/* --- texts --------------------------------------------------------------------------------------
- */
+/* --- texts ------------------------------------------------------------------------------------ */
 
 struct slice text_keep_empty(struct slice text)
 {
@@ -46,8 +45,14 @@ struct slice text_format(const char *format, ...)
 	return (struct slice){ text, (size_t)len };
 }
 
-/* --- chains -------------------------------------------------------------------------------------
- */
+int slice_compare(struct slice a, struct slice b)
+{
+	size_t len = a.len < b.len ? a.len : b.len;
+	int order = len ? memcmp(a.data, b.data, len) : 0;
+	return order ? order : (a.len > b.len) - (a.len < b.len);
+}
+
+/* --- chains ----------------------------------------------------------------------------------- */
 
 static uint64_t hash_of(const unsigned char *bytes)
 {
@@ -185,8 +190,7 @@ void window_delete(struct model *model, struct window *window)
 	free(window);
 }
 
-/* --- heaps --------------------------------------------------------------------------------------
- */
+/* --- heaps ------------------------------------------------------------------------------------ */
 
 static struct model_spot *spot_of(const struct heap *heap, struct model_task *task)
 {
@@ -289,8 +293,7 @@ void task_place(struct model *model, struct model_task *task)
 		heap_put(model, heap, task, key);
 }
 
-/* --- tasks --------------------------------------------------------------------------------------
- */
+/* --- tasks ------------------------------------------------------------------------------------ */
 
 struct model_task *task_add(struct model *model, const struct task_id *id)
 {
@@ -427,8 +430,7 @@ void task_attach(struct model *model, struct model_task *task, const struct uuid
 	model->attached = task;
 }
 
-/* --- rows of a task -----------------------------------------------------------------------------
- */
+/* --- rows of a task --------------------------------------------------------------------------- */
 
 /* Makes room for one more of `size` bytes before index `at`, and zeroes it. */
 static void *row_insert(void **rows, size_t *count, size_t size, size_t at)
@@ -447,13 +449,6 @@ static void row_delete(void *rows, size_t *count, size_t size, size_t at)
 	unsigned char *row = (unsigned char *)rows + at * size;
 	memmove(row, row + size, (*count - at - 1) * size);
 	--*count;
-}
-
-static int slice_compare(struct slice a, struct slice b)
-{
-	size_t len = a.len < b.len ? a.len : b.len;
-	int order = len ? memcmp(a.data, b.data, len) : 0;
-	return order ? order : (a.len > b.len) - (a.len < b.len);
 }
 
 struct model_step *step_find(const struct model_task *task, int32_t place)
@@ -570,8 +565,7 @@ struct model_artifact *artifact_add(struct model_task *task, int phase, struct s
 	return artifact;
 }
 
-/* --- incarnations -------------------------------------------------------------------------------
- */
+/* --- incarnations ----------------------------------------------------------------------------- */
 
 struct incarnation *incarnation_find(const struct model *model, const struct uuid *id)
 {
@@ -600,8 +594,7 @@ void incarnation_delete(struct model *model, struct incarnation *incarnation)
 	*incarnation = model->incarnations[--model->incarnations_count];
 }
 
-/* --- the whole ----------------------------------------------------------------------------------
- */
+/* --- the whole -------------------------------------------------------------------------------- */
 
 struct model *model_new(const struct model_config *config)
 {
@@ -682,11 +675,6 @@ void model_set_now(struct model *model, int64_t now_ms)
 	model->now_ms = now_ms;
 }
 
-int64_t model_now(const struct model *model)
-{
-	return model->now_ms;
-}
-
 void model_tool_add(struct model *model, const struct model_tool *tool)
 {
 	hf_assert(tool->tool > 0);
@@ -752,26 +740,4 @@ void model_each(const struct model *model, void (*task)(void *ctx, const struct 
 size_t model_open_count(const struct model *model)
 {
 	return model->open;
-}
-
-size_t model_task_count(const struct model *model)
-{
-	return model->tasks.count;
-}
-
-int64_t model_next_due(const struct model *model)
-{
-	int64_t least = INT64_MAX;
-	for (size_t i = 0; i < model->tools_room; i++) {
-		const struct model_task *first = heap_first(&model->queues[i]);
-		if (first && first->due.key < least)
-			least = first->due.key;
-	}
-	for (size_t i = 0; i < countof(model->later); i++) {
-		const struct model_task *first = heap_first(&model->later[i]);
-		if (first && i != TASK_PAUSED && first->due.key < least)
-			least = first->due.key;
-	}
-	const struct model_task *late = heap_first(&model->deadlines);
-	return late && late->deadline.key < least ? late->deadline.key : least;
 }

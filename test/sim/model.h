@@ -12,8 +12,7 @@
 
 #include "runtime/store.h"
 
-/* --- What is stored: to be read, never written by others ----------------------------------------
- */
+/* --- What is stored: to be read, never written by others -------------------------------------- */
 
 struct arena;
 struct heap;
@@ -119,8 +118,7 @@ struct model_effect {
 	struct model_effect *bucket_next;
 };
 
-/* --- The model ----------------------------------------------------------------------------------
- */
+/* --- The model -------------------------------------------------------------------------------- */
 
 struct model_phase {
 	const char *name;
@@ -157,7 +155,6 @@ struct model;
 struct model *model_new(const struct model_config *config);
 struct model *model_free(struct model *model); /* takes nullptr; returns nullptr */
 void model_set_now(struct model *model, int64_t now_ms);
-int64_t model_now(const struct model *model);
 void model_tool_add(struct model *model, const struct model_tool *tool);
 /* principal_owner(): the same number for the same principal, from 1. */
 int64_t model_owner(struct model *model, struct slice issuer, struct slice subject,
@@ -171,13 +168,8 @@ const struct model_effect *model_look_effect(const struct model *model,
 void model_each(const struct model *model, void (*task)(void *ctx, const struct model_task *task),
 		void (*effect)(void *ctx, const struct model_effect *effect), void *ctx);
 size_t model_open_count(const struct model *model); /* rows of work */
-size_t model_task_count(const struct model *model); /* rows of task */
-/* The earliest that a claim may find something for any queue, or a deadline or question ends;
- * INT64_MAX: never. For a scheduler that leaps. */
-int64_t model_next_due(const struct model *model);
 
-/* --- API (accept.sql, input.sql) ----------------------------------------------------------------
- */
+/* --- API (accept.sql, input.sql) -------------------------------------------------------------- */
 
 /* As accept_call() for one call: 'same' under our own random bytes stays ACCEPT_SAME here. The
  * view has no result, error, effect ID, requests or successor. */
@@ -214,8 +206,7 @@ struct model_answered model_answer(struct model *model, int64_t owner, const str
 bool model_artifact_of(struct model *model, int64_t owner, const struct task_id *id,
 		       struct slice name, size_t bytes_max, struct store_artifact *artifact);
 
-/* --- Every process (work.sql) -------------------------------------------------------------------
- */
+/* --- Every process (work.sql) ----------------------------------------------------------------- */
 
 /* beat_async(): alive. Its rows are model_wishes(). */
 bool model_beat(struct model *model, const struct uuid *incarnation, bool fresh,
@@ -227,8 +218,7 @@ void model_leave(struct model *model, const struct uuid *incarnation);
 /* The counter of its row; 0: it has none. */
 int64_t model_beats(const struct model *model, const struct uuid *incarnation);
 
-/* --- Worker (work.sql, unknown.sql, input.sql) --------------------------------------------------
- */
+/* --- Worker (work.sql, unknown.sql, input.sql) ------------------------------------------------ */
 
 /* The same `call` again gives what it holds already. In the order of claiming. */
 const struct claimed_task *model_claim(struct model *model, const struct uuid *incarnation,
@@ -259,8 +249,7 @@ enum model_sql model_sql_check(struct model *model, const struct task_id *id,
  * written but in HELD. */
 enum model_sql model_sql_fence(struct model *model, const struct step_write *step, enum wish *wish);
 
-/* --- Maintenance (maintain.sql, input.sql) ------------------------------------------------------
- */
+/* --- Maintenance (maintain.sql, input.sql) ---------------------------------------------------- */
 
 bool model_declare_dead(struct model *model, const struct uuid *incarnation, int64_t beat);
 int model_reclaim(struct model *model, int most);
@@ -275,8 +264,7 @@ int model_sweep_windows(struct model *model, int most);
 bool model_lease_take(struct model *model, const char *name, const struct uuid *incarnation,
 		      int64_t ttl_ms);
 
-/* --- Operator (operate.sql, unknown.sql): the words that SQL answers with ------------------------
- */
+/* --- Operator (operate.sql, unknown.sql): the words that SQL answers with --------------------- */
 
 /* Named who and why, as everywhere below. */
 struct model_act {

@@ -6,8 +6,7 @@
 
 constexpr int64_t WINDOW_LEAP_MS = 60'000; /* an opening that far ahead was left by a leapt clock */
 
-/* --- base.sql, unknown.sql ----------------------------------------------------------------------
- */
+/* --- base.sql, unknown.sql -------------------------------------------------------------------- */
 
 enum wish wish_of(const struct model_task *task)
 {
@@ -83,8 +82,7 @@ bool stop_task(struct model *model, struct model_task *task, const char *why)
 	return true;
 }
 
-/* --- views --------------------------------------------------------------------------------------
- */
+/* --- views ------------------------------------------------------------------------------------ */
 
 bool is_paused(const struct model *model, bool tenant, struct slice name)
 {
@@ -215,11 +213,9 @@ bool model_artifact_of(struct model *model, int64_t owner, const struct task_id 
 	return false;
 }
 
-/* --- accept -------------------------------------------------------------------------------------
- */
+/* --- accept ----------------------------------------------------------------------------------- */
 
-static void task_id_make(const struct model *model, const unsigned char random[16],
-			 struct task_id *id)
+void task_id_make(const struct model *model, const unsigned char random[16], struct task_id *id)
 {
 	id->bytes[0] = 1;
 	id->bytes[1] = model->config.cluster_number;
@@ -333,8 +329,7 @@ struct slice model_intent_window(struct model *model, const unsigned char digest
 	return window->effect_id;
 }
 
-/* --- attach, detach, cancel ---------------------------------------------------------------------
- */
+/* --- attach, detach, cancel ------------------------------------------------------------------- */
 
 bool model_attach(struct model *model, int64_t owner, const struct task_id *id,
 		  const struct uuid *api, int64_t number)

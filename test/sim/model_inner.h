@@ -1,4 +1,4 @@
-/* model_inner.h - what the model's files share; nobody else includes it. */
+/* model_inner.h - what the model's files share, and the differential run looks at. */
 #pragma once
 
 #include "runtime/arena.h"
@@ -77,9 +77,12 @@ struct model {
 struct slice text_keep(struct slice text);       /* empty: NULL */
 struct slice text_keep_empty(struct slice text); /* empty: empty */
 void text_drop(struct slice *text);
+int slice_compare(struct slice a, struct slice b);
 void text_set(struct slice *text, struct slice to); /* to may be NULL, and is kept as it is */
 struct slice text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Of a task that is accepted now. */
+void task_id_make(const struct model *model, const unsigned char random[16], struct task_id *id);
 struct model_task *task_find(const struct model *model, const struct task_id *id);
 struct model_task *task_open(const struct model *model, const struct task_id *id); /* has work */
 /* The fence: the task that this claim holds. */

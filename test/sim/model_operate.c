@@ -4,8 +4,7 @@
 #include "runtime/json.h"
 #include "test/sim/model_inner.h"
 
-/* --- settle -------------------------------------------------------------------------------------
- */
+/* --- settle ----------------------------------------------------------------------------------- */
 
 static void settled_note(struct model *model, struct model_task *task, const char *verdict,
 			 const struct model_act *act)
@@ -102,8 +101,7 @@ const char *model_settle(struct model *model, const struct task_id *id,
 	return "settled";
 }
 
-/* --- pause, resume, cancel ----------------------------------------------------------------------
- */
+/* --- pause, resume, cancel -------------------------------------------------------------------- */
 
 static void operated_note(struct model *model, struct model_task *task, const char *kind,
 			  const char *what, const struct model_act *act)
@@ -266,8 +264,7 @@ int model_resume_tenant(struct model *model, const char *tenant, int most)
 	return n;
 }
 
-/* --- retry --------------------------------------------------------------------------------------
- */
+/* --- retry ------------------------------------------------------------------------------------ */
 
 static const char *retry_open(struct model *model, struct model_task *task,
 			      const struct model_retry *retry, const struct model_act *act)
@@ -421,11 +418,8 @@ static struct model_task *successor_add(struct model *model, struct model_task *
 					const struct failure *failure)
 {
 	const struct model_tool *tool = tool_of(model, from);
-	struct task_id id = from->id;
-	id.bytes[1] = model->config.cluster_number;
-	for (size_t i = 0; i < 6; i++)
-		id.bytes[2 + i] = (unsigned char)(model->now_ms >> (8 * (5 - i)));
-	memcpy(id.bytes + 8, retry->random, sizeof retry->random);
+	struct task_id id;
+	task_id_make(model, retry->random, &id);
 	struct model_task *to = task_add(model, &id);
 	to->owner = from->owner;
 	to->tool = from->tool;

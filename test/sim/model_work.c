@@ -10,8 +10,7 @@ constexpr size_t MARK_BYTES = 8;   /* of a call, that its tokens begin with */
 constexpr size_t QUEUES_MAX = 256; /* of one claim */
 constexpr size_t CLAIM_BYTES_MAX = 1 << 30;
 
-/* --- beat ---------------------------------------------------------------------------------------
- */
+/* --- beat ------------------------------------------------------------------------------------- */
 
 bool model_beat(struct model *model, const struct uuid *incarnation, bool fresh,
 		const struct beat_task *tasks, size_t count)
@@ -62,8 +61,7 @@ int64_t model_beats(const struct model *model, const struct uuid *incarnation)
 	return row ? row->beat : 0;
 }
 
-/* --- claim --------------------------------------------------------------------------------------
- */
+/* --- claim ------------------------------------------------------------------------------------ */
 
 static void make_ready(struct model *model, enum task_state later)
 {
@@ -164,10 +162,7 @@ static int step_order(const void *a, const void *b)
 		return left->place < right->place ? -1 : 1;
 	if (left->kind != right->kind)
 		return left->kind < right->kind ? -1 : 1;
-	size_t len = left->name.len < right->name.len ? left->name.len : right->name.len;
-	int order = len ? memcmp(left->name.data, right->name.data, len) : 0;
-	return order ? order
-		     : (left->name.len > right->name.len) - (left->name.len < right->name.len);
+	return slice_compare(left->name, right->name);
 }
 
 /* inbox_entry() of input.sql. */
@@ -259,47 +254,36 @@ static void give(struct model *model, const struct model_task *task, struct clai
 	given_steps(model, task, given);
 }
 
-/* What this call holds: those that it claimed now are the first of the list. */
+static bool is_held_by(const struct model_task *task, const struct uuid *incarnation,
+		       const struct uuid *call)
+{
+	return uuid_equal(&task->incarnation, incarnation) &&
+	       memcmp(task->token.bytes, call->bytes, MARK_BYTES) == 0;
+}
+
+static size_t held_count(const struct model *model, const struct uuid *incarnation,
+			 const struct uuid *call)
+{
+	size_t count = 0;
+	for (const struct model_task *task = model->running; task; task = task->running_next)
+		count += is_held_by(task, incarnation, call);
+	return count;
+}
+
+/* What this call holds: those that it claimed now are the first of the list of the running. */
 static const struct claimed_task *given_tasks(struct model *model, const struct uuid *incarnation,
 					      const struct uuid *call, size_t *count)
 {
-	*count = 0;
-	size_t held = 0;
-	for (int pass = 0; pass < 2; pass++) {
-		struct claimed_task *tasks = nullptr;
-		size_t at = held;
-		if (pass == 1 && held == 0)
-			return nullptr;
-		if (pass == 1) {
-			model->given = arena_new(CLAIM_BYTES_MAX);
-			tasks = arena_alloc(model->given, held * sizeof *tasks);
-			*count = held;
-		}
-		for (const struct model_task *task = model->running; task;
-		     task = task->running_next) {
-			if (!uuid_equal(&task->incarnation, incarnation) ||
-			    memcmp(task->token.bytes, call->bytes, MARK_BYTES) != 0)
-				continue;
-			if (pass == 0)
-				held++;
-			else
-				give(model, task, &tasks[--at]);
-		}
-		if (pass == 1)
-			return tasks;
-	}
-	return nullptr;
-}
-
-static bool call_holds(const struct model *model, const struct uuid *incarnation,
-		       const struct uuid *call)
-{
+	size_t at = *count = held_count(model, incarnation, call);
+	if (at == 0)
+		return nullptr;
+	model->given = arena_new(CLAIM_BYTES_MAX);
+	struct claimed_task *tasks = arena_alloc(model->given, at * sizeof *tasks);
 	for (const struct model_task *task = model->running; task; task = task->running_next) {
-		if (uuid_equal(&task->incarnation, incarnation) &&
-		    memcmp(task->token.bytes, call->bytes, MARK_BYTES) == 0)
-			return true;
+		if (is_held_by(task, incarnation, call))
+			give(model, task, &tasks[--at]);
 	}
-	return false;
+	return tasks;
 }
 
 /* Equal shares of `most`, in the order of the queues, then what is left of it to those that gave
@@ -342,7 +326,7 @@ const struct claimed_task *model_claim(struct model *model, const struct uuid *i
 	if (!row)
 		return nullptr;
 	bool is_new = call_is_new(row, call);
-	if (is_new && !call_holds(model, incarnation, call)) {
+	if (is_new && held_count(model, incarnation, call) == 0) {
 		int32_t turn[QUEUES_MAX];
 		size_t turn_count = 0;
 		hf_assert(queues_count <= QUEUES_MAX);
@@ -366,8 +350,7 @@ struct arena *model_claim_take(struct model *model)
 	return given;
 }
 
-/* --- step ---------------------------------------------------------------------------------------
- */
+/* --- step ------------------------------------------------------------------------------------- */
 
 int next_undo(const struct model *model, const struct model_task *task, int after)
 {
@@ -461,8 +444,7 @@ enum model_sql model_sql_fence(struct model *model, const struct step_write *ste
 								     : MODEL_SQL_HELD;
 }
 
-/* --- finish, release ----------------------------------------------------------------------------
- */
+/* --- finish, release -------------------------------------------------------------------------- */
 
 /* What hung in the air when the undo steps began: "; … may have taken effect" at the end of the
  * last event of that kind. */
@@ -597,8 +579,7 @@ enum fence model_release(struct model *model, const struct release_write *write)
 	return FENCE_HELD;
 }
 
-/* --- intents, artifacts -------------------------------------------------------------------------
- */
+/* --- intents, artifacts ----------------------------------------------------------------------- */
 
 enum fence model_intent(struct model *model, const struct task_id *id, const struct uuid *token,
 			int phase, struct slice name)

@@ -60,8 +60,7 @@ static void change(struct host *host)
 		host->on_change(host->ctx);
 }
 
-/* --- what it says
- * --------------------------------------------------------------------------------- */
+/* --- what it says ----------------------------------------------------------------------------- */
 
 static size_t begin(struct host *host, const char *type, uint32_t more)
 {
@@ -173,8 +172,7 @@ static void say_end(struct host *host)
 	}
 }
 
-/* --- its script
- * ----------------------------------------------------------------------------------- */
+/* --- its script ------------------------------------------------------------------------------- */
 
 static bool takes_effect(const struct host *host)
 {
@@ -284,8 +282,7 @@ static void run_begins(struct host *host, const struct frame *frame)
 		process_doom(host->pool->process, WORK_US_MAX);
 }
 
-/* --- host.h
- * --------------------------------------------------------------------------------------- */
+/* --- host.h ----------------------------------------------------------------------------------- */
 
 static void host_leave(struct host *host)
 {

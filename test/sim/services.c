@@ -14,8 +14,7 @@
 #include "test/sim/sim.h"
 #include "worker/versions.h"
 
-/* --- versions
- * ------------------------------------------------------------------------------------- */
+/* --- versions --------------------------------------------------------------------------------- */
 
 struct versions {
 	struct version versions[TOOLS_MAX];
@@ -70,8 +69,7 @@ const struct version *versions_find(const struct versions *versions, int32_t id)
 	return &versions->versions[id - 1];
 }
 
-/* --- log
- * ------------------------------------------------------------------------------------------- */
+/* --- log -------------------------------------------------------------------------------------- */
 
 const char *log_int(int64_t value)
 {
@@ -112,8 +110,7 @@ void log_write(enum log_level, const char *msg, ...)
 			running_process->number, msg, line.len ? line.data : "");
 }
 
-/* --- metrics
- * ---------------------------------------------------------------------------------------- */
+/* --- metrics ---------------------------------------------------------------------------------- */
 
 void metric_add(enum metric metric, const char *value, int64_t more)
 {
@@ -128,9 +125,7 @@ void metric_bound(const char *, int64_t, int64_t)
 {
 }
 
-/* --- settings
- * -----------------------------------------------------------------------------------------
- */
+/* --- settings --------------------------------------------------------------------------------- */
 
 /* Never asked for: the settings name each DSN. */
 enum hf_code config_role_dsn(const char *, const char *, char **, struct hf_err *err)
@@ -138,8 +133,7 @@ enum hf_code config_role_dsn(const char *, const char *, char **, struct hf_err 
 	return hf_fail(err, HF_INVALID, "no DSN is made here");
 }
 
-/* --- monitor
- * ----------------------------------------------------------------------------------------- */
+/* --- monitor ---------------------------------------------------------------------------------- */
 
 enum hf_code monitor_open(struct ev_loop *, const char *, char, const struct monitor_hooks *,
 			  struct monitor **out, struct hf_err *)

@@ -16,16 +16,14 @@ struct front;
 struct model;
 struct process;
 
-/* --- dice.c: chance ----------------------------------------------------------------------------
- */
+/* --- dice.c: chance --------------------------------------------------------------------------- */
 
 void dice_seed(uint64_t seed);
 uint64_t dice(void);
 int64_t dice_between(int64_t low, int64_t high); /* both may come */
 bool dice_hits(int in_10000);
 
-/* --- scheduler.c: time -------------------------------------------------------------------------
- */
+/* --- scheduler.c: time ------------------------------------------------------------------------ */
 
 /* Embedded by what is to happen. */
 struct event {
@@ -46,8 +44,7 @@ void event_drop(struct event *event);
  * process happens once it goes on. */
 bool scheduler_step(void);
 
-/* --- process.c: the processes that are simulated -----------------------------------------------
- */
+/* --- process.c: the processes that are simulated ---------------------------------------------- */
 
 enum process_kind { PROCESS_WORKER, PROCESS_API };
 
@@ -88,20 +85,16 @@ void process_terminate(struct process *process); /* SIGTERM */
 /* It is to be killed soon, at a moment that something of it is on its way. */
 void process_doom(struct process *process, int64_t within_us);
 
-/* --- fake_ev.c ---------------------------------------------------------------------------------
- */
+/* --- fake_ev.c -------------------------------------------------------------------------------- */
 
 struct ev_loop *loop_new(struct process *process);
-/* ev_break was called. */
-bool loop_is_broken(const struct ev_loop *loop);
 void loop_signal(struct ev_loop *loop, int number);
 /* What a run is seen to do: after each turn in which one had a part. */
 void seen_run(void *step_watcher);
 void seen_cleared(void *step_watcher); /* as a run does at its end */
 void seen_killed(const struct process *process);
 
-/* --- fake_store.c ------------------------------------------------------------------------------
- */
+/* --- fake_store.c ----------------------------------------------------------------------------- */
 
 /* In the order of what kill cells are printed. */
 enum op_kind {
@@ -129,8 +122,7 @@ void store_wake_all(enum wake wake);
 void store_process_died(struct process *process);
 void store_break_lane(struct process *process);
 
-/* --- downstream_sim.c, program_sim.c, ledger.c -------------------------------------------------
- */
+/* --- downstream_sim.c, program_sim.c, ledger.c ------------------------------------------------ */
 
 constexpr int PHASES_MAX = 8;
 constexpr int PLACES = 2 * PHASES_MAX; /* undo steps behind the phases */
@@ -138,10 +130,10 @@ constexpr int COLUMN_READING = 5;      /* beside the effect classes */
 
 /* What became of one phase of one effect, as the outside world knows it. */
 struct entry {
-	int effects, sends, flying, absents;
+	int effects, sends, flying;
 	bool sent_key;
 	char key[56];
-	int64_t first_us, effect_us, visible_us;
+	int64_t first_us, visible_us;
 	bool working;
 };
 
@@ -153,8 +145,7 @@ void ledger_effect(int effect, int place);
 void downstream_died(struct process *process);
 void programs_died(struct process *process);
 
-/* --- tools_sim.c -------------------------------------------------------------------------------
- */
+/* --- tools_sim.c ------------------------------------------------------------------------------ */
 
 constexpr int TOOLS_MAX = 32;
 extern struct tool *tools[TOOLS_MAX];
@@ -165,8 +156,7 @@ void tools_add(struct model *model);
 /* "p3" → 3, "undo:p3" → 8 + 3; negative: no phase's name. */
 int place_of(struct slice phase_name);
 
-/* --- clients.c ---------------------------------------------------------------------------------
- */
+/* --- clients.c -------------------------------------------------------------------------------- */
 
 /* One effect ID and all who use it. */
 struct effect {
@@ -180,7 +170,6 @@ struct effect {
 	bool ended; /* somebody saw its end: then state and outcome never change */
 	enum task_state state;
 	uint64_t outcome;
-	int settled_absent, settled_fail;
 };
 extern struct effect *effects;
 extern int effects_count;
@@ -195,8 +184,7 @@ void told_task(struct effect *effect, const struct task_id *id);
 /* Somebody is told how a task stands. */
 void told_view(struct effect *effect, const struct task_view *view);
 
-/* --- world.c -----------------------------------------------------------------------------------
- */
+/* --- world.c ---------------------------------------------------------------------------------- */
 
 struct world {
 	uint64_t seed;
@@ -216,8 +204,7 @@ void world_run(uint64_t seed, int number, int tasks);
 void reaper_learn(const struct uuid *incarnation);
 bool in_trouble(int in_10000); /* a fault of that likelihood; never when it is calm */
 
-/* --- check.c -----------------------------------------------------------------------------------
- */
+/* --- check.c ---------------------------------------------------------------------------------- */
 
 /* The promise is broken: says so and ends this process. `effect`: -1 where it is none's. */
 [[noreturn]] void broken(int effect, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -226,8 +213,7 @@ void check_end(void);
 /* A request of a phase is about to leave, a program of it about to start. */
 void check_start(const struct effect *effect, int place);
 
-/* --- tally.c: counts, the digest of the history, the story --------------------------------------
- */
+/* --- tally.c: counts, the digest of the history, the story ------------------------------------ */
 
 enum table {
 	TABLE_EDGE,    /* run state → run state */
@@ -264,7 +250,6 @@ bool tally_print(const struct tally *sum, uint64_t seed, uint64_t digest, double
 
 enum plain_word {
 	PLAIN_REPLY,
-	PLAIN_REFUSED,
 	PLAIN_GONE,
 	PLAIN_OUTCOME,
 	PLAIN_WINDOW,

@@ -39,8 +39,7 @@ void happened(const char *what, int effect, int64_t a, int64_t b)
 			(long long)b);
 }
 
-/* --- names
- * ---------------------------------------------------------------------------------------- */
+/* --- names ------------------------------------------------------------------------------------ */
 
 static const char *const runs[] = { "deciding",   "intending", "working",   "paused",
 				    "committing", "finishing", "releasing", "ended" };
@@ -72,8 +71,8 @@ static const char *const ends[] = { "completed", "failed", "cancelled", "tool_er
 static const char *const failures[] = { "attempts_exhausted", "deadline", "crash_limit",
 					"phase_failed",       "corrupt",  "result" };
 static const char *const said[] = { "no", "maybe", "yes", "unsaid" };
-static const char *const plains[] = { "reply",  "refused",    "gone",    "outcome",  "window",
-				      "parked", "reattached", "drained", "taken_up", "streams" };
+static const char *const plains[] = { "reply",      "gone",    "outcome",  "window", "parked",
+				      "reattached", "drained", "taken_up", "streams" };
 static const char *const acts[] = {
 	"kill",          "stop",        "drain",          "lane_lost",      "settle_done",
 	"settle_absent", "settle_fail", "repeat",         "conflict",       "cancel",
@@ -124,8 +123,7 @@ void count_word(int metric, const char *value, int64_t more)
 			count(TABLE_PHASE, i, 0);
 }
 
-/* --- what must be hit
- * ------------------------------------------------------------------------------ */
+/* --- what must be hit ------------------------------------------------------------------------- */
 
 /* "row column" of a table; a column of "*": any of them. */
 static const struct {

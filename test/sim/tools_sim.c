@@ -1,9 +1,10 @@
 /* tools_sim.c - the tools of a world, each from a word, a letter a phase:
- *   q as k, with a short window of its key · s sql · p K U program (pure, keyed, unsafe) · a
- * program (pure) that asks · w wait · i wait for input · g k l u http (pure, keyed, lookup, unsafe)
- * · v c http keyed that is verified (unknown, or goes on, where it does not show) and behind a
- * letter ~ and the letter of its undo step. To widen the harness add a line to `words`.
- */
+ *   s sql · p K U program (pure, keyed, unsafe) · a program (pure) that asks
+ *   w wait · i wait for input
+ *   g k l u http (pure, keyed, lookup, unsafe) · q as k, with a short window of its key
+ *   v c http (keyed) that is verified; where it does not show, v is unknown and c goes on
+ * and behind a letter ~ and the letter of its undo step. To widen the harness add a line to
+ * `words`. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -20,8 +20,7 @@ bool in_trouble(int in_10000)
 	return !world.calm && dice_hits(in_10000 * world.trouble / 10'000);
 }
 
-/* --- maintenance
- * ---------------------------------------------------------------------------------- */
+/* --- maintenance ------------------------------------------------------------------------------ */
 
 /* What the reaper saw of an incarnation: dead when the counter stood still for a lease. */
 struct look {
@@ -73,8 +72,7 @@ static void on_maintenance(struct event *event)
 	event_set(event, now_us + dice_between(MAINTAIN_US / 2, 2 * MAINTAIN_US));
 }
 
-/* --- faults
- * ----------------------------------------------------------------------------------------- */
+/* --- faults ----------------------------------------------------------------------------------- */
 
 static struct event faults, calms;
 
@@ -108,8 +106,7 @@ static void on_calm(struct event *)
 	happened("calm", -1, 0, 0);
 }
 
-/* --- the whole
- * ----------------------------------------------------------------------------------------- */
+/* --- the whole -------------------------------------------------------------------------------- */
 
 static uint64_t draw(void *, const struct task_id *)
 {

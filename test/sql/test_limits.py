@@ -337,7 +337,7 @@ class Tests(Limits):
             self.tool_with(name, **limits)
             equal((len(self.take(one, tool, most=64)), self.aside(tool)), (8, 0), f"with {limits}")
 
-    def a_paused_tenant_with_a_limit(self):
+    def a_paused_tenant_loses_nothing_by_its_limit(self):
         self.empty()
         tool, name = self.tool_with(running_per_tenant=1)
         one = self.new_worker()

@@ -77,14 +77,6 @@ class Retention(Bench):
         self.worker = self.new_worker()
         self.stores = [Store(self.cluster) for _ in range(8)]
 
-    # --- races ---
-
-    def races(self):
-        """As many as are asked for, and more until each way of one has come often enough."""
-        while (counts["races"] < RACES_MAX and
-               any(counts[name] < least for name, least in RACES_MIN.items())):
-            self.batch()
-
     def ended_tasks(self):
         """Failed ones, so that an operator may retry them, which end by and by."""
         calls = [(self.owner, self.tool, self.fresh(), "{}") for _ in range(BATCH)]
@@ -149,22 +141,7 @@ class Retention(Bench):
         for race in races:
             race.judge(self.a)
         counts["races"] += len(races)
-        self.a.conn.execute("DELETE FROM work")
-
-    # --- tombstones ---
-
-    def tombstones_end_page_by_page(self):
-        """All of the races' effects, past their time, in one pass over all partitions."""
-        self.a.conn.execute("UPDATE effect SET tombstone_until = now_() + interval '1 hour'"
-                            " WHERE tombstone_until IS NOT NULL")
-        before = self.a.one("SELECT count(*) FROM effect")
-        self.pass_over_tombstones()
-        equal(self.a.one("SELECT count(*) FROM effect"), before, "none goes before its time")
-        living = self.a.one("SELECT count(*) FROM effect WHERE tombstone_until IS NULL")
-        self.a.conn.execute("UPDATE effect SET tombstone_until = now_() - interval '1 second'"
-                            " WHERE tombstone_until IS NOT NULL")
-        self.pass_over_tombstones()
-        equal(self.a.one("SELECT count(*) FROM effect"), living, "all go past it, no other does")
+        self.clear()
 
     def pass_over_tombstones(self):
         for part in range(16):
@@ -173,8 +150,6 @@ class Retention(Bench):
                 page = self.a.one("SELECT sweep_tombstones(%s, %s, 1)", part, page)
                 if page == 0:
                     break
-
-    # --- weeks, by `holdfast maintain` itself ---
 
     def maintain(self, more=None):
         # Its log is its last words, too.
@@ -204,8 +179,32 @@ class Retention(Bench):
         self.move_clock("0 days")
         return week, left
 
+    def end(self, process):
+        process.terminate()
+        equal(process.wait(30), 0, "maintenance ends")
+
+
+class Tests(Retention):
+    def no_answer_contradicts_another(self):
+        """As many as are asked for, and more until each way of one has come often enough."""
+        while (counts["races"] < RACES_MAX and
+               any(counts[name] < least for name, least in RACES_MIN.items())):
+            self.batch()
+
+    def tombstones_end_page_by_page(self):
+        """All of the races' effects, past their time, in one pass over all partitions."""
+        self.a.conn.execute("UPDATE effect SET tombstone_until = now_() + interval '1 hour'"
+                            " WHERE tombstone_until IS NOT NULL")
+        before = self.a.one("SELECT count(*) FROM effect")
+        self.pass_over_tombstones()
+        equal(self.a.one("SELECT count(*) FROM effect"), before, "none goes before its time")
+        living = self.a.one("SELECT count(*) FROM effect WHERE tombstone_until IS NULL")
+        self.a.conn.execute("UPDATE effect SET tombstone_until = now_() - interval '1 second'"
+                            " WHERE tombstone_until IS NOT NULL")
+        self.pass_over_tombstones()
+        equal(self.a.one("SELECT count(*) FROM effect"), living, "all go past it, no other does")
+
     def a_pinned_week_is_emptied_and_kept(self):
-        self.a.conn.execute("DELETE FROM work")
         (free, _), (pinned, left) = self.old_week(6, 0), self.old_week(5, 1)
         process = self.maintain()
         weeks = "SELECT week FROM week WHERE week = ANY (%s) ORDER BY week"
@@ -252,24 +251,7 @@ class Retention(Bench):
         self.end(process)
         equal(self.a.poll(self.owner, task), "completed", "the result is there when time is right")
 
-    def end(self, process):
-        process.terminate()
-        equal(process.wait(30), 0, "maintenance ends")
-
-
-def main():
-    bench = Retention()
-    try:
-        bench.setup()
-        for name in ("races", "tombstones_end_page_by_page", "a_pinned_week_is_emptied_and_kept",
-                     "a_leap_of_the_clock_sweeps_nothing"):
-            began = time.monotonic()
-            getattr(bench, name)()
-            print(f"{name} {time.monotonic() - began:.1f} s", flush=True)
-    finally:
-        bench.stop()
-    rig.finish("retention", counts, {**RACES_MIN, "weeks_dropped": 2})
-
 
 if __name__ == "__main__":
-    main()
+    Tests().run()
+    rig.finish("retention", counts, {**RACES_MIN, "weeks_dropped": 2})

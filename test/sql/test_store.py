@@ -77,7 +77,7 @@ class Tests(Bench):
         grown = self.a.one("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s)", before)
         check(grown / 200 < 1, "who joins writes no WAL", float(grown) / 200)
 
-    def retention_and_tombstones(self):
+    def what_is_over_is_a_tombstone_for_its_time(self):
         """R1.7, rule 15: live, expired, swept, forgotten."""
         call = (self.owner, self.tool, self.fresh(), "{}")
         incarnation = self.new_worker()

@@ -195,7 +195,7 @@ class Tests(Bench):
             equal({row[:2] for row in told}, {("same", got[0][1])}, "which repeats get")
             self.clear()
 
-    def a_retry_and_a_repeat_meet(self):
+    def a_repeat_beside_a_retry_gets_the_old_task_or_the_new(self):
         """Whatever comes first, a repeat gets the old task or the new one, and makes none."""
         tool, incarnation = self.operated()
         stores = [Store(self.cluster) for _ in range(5)]
@@ -227,7 +227,7 @@ class Tests(Bench):
             counts["races"] += 1
             self.clear()
 
-    def a_retry_and_the_sweep_meet(self):
+    def a_retry_and_the_sweep_come_one_after_the_other(self):
         tool, incarnation = self.operated()
         # The sweep first: nothing is left to retry.
         task, call = self.failed(tool, incarnation, 1)
