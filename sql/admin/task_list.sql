@@ -2,7 +2,7 @@
 -- null; accepted since $4 (a time) or $5 ms ago, and at least $6 ms ago; $7 limit. A task ID rises with
 -- its time, so that the primary key gives the order; the week spares the partitions before.
 SELECT json_build_object(
-    'task_id', 'tsk_' || translate(encode(t.task, 'base64'), '+/', '-_'),
+    'task_id', holdfast.task_id(t.task),
     'state', t.state,
     'accepted', to_char(t.accepted AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
     'tool', v.name,

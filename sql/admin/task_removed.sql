@@ -1,7 +1,7 @@
 -- `holdfast task show` of an effect whose task was removed: what its row in effect still says.
 -- $1 digest, $2 effect ID, which is stored nowhere.
 SELECT json_build_object(
-    'task_id', 'tsk_' || translate(encode(e.task, 'base64'), '+/', '-_'),
+    'task_id', holdfast.task_id(e.task),
     'tool', v.name,
     'version', v.version,
     'effect_id', $2::text,

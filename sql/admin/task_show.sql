@@ -3,7 +3,7 @@
 -- stands before the step that followed it. Steps and events keep their own order, whatever the
 -- clock did meanwhile.
 SELECT json_build_object(
-    'task_id', 'tsk_' || translate(encode(t.task, 'base64'), '+/', '-_'),
+    'task_id', holdfast.task_id(t.task),
     'tool', v.name,
     'version', v.version,
     'effect_id', t.effect_id,
@@ -12,8 +12,8 @@ SELECT json_build_object(
     'state', coalesce(o.name, w.state, 'lost'),
     'accepted', to_char(t.accepted AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
     'deadline', to_char(t.deadline AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
-    'retry_of', 'tsk_' || translate(encode(t.retry_of, 'base64'), '+/', '-_'),
-    'successor', 'tsk_' || translate(encode(t.successor, 'base64'), '+/', '-_'),
+    'retry_of', holdfast.task_id(t.retry_of),
+    'successor', holdfast.task_id(t.successor),
     'trace', nullif(split_part(t.trace, E'\n', 1), ''),
     'key_version', t.key_version,
     'arguments', t.arguments::json,
@@ -32,7 +32,7 @@ SELECT json_build_object(
                 'derived_key', s.derived_key,
                 'answer', s.answer,
                 'generation', s.generation,
-                'origin', 'tsk_' || translate(encode(s.origin, 'base64'), '+/', '-_'),
+                'origin', holdfast.task_id(s.origin),
                 'message', s.message,
                 'result', s.result::json,
                 'error', s.error::json,
@@ -109,12 +109,9 @@ SELECT json_build_object(
         WHERE a.week = t.week AND a.task = t.task))
 FROM holdfast.task t
 JOIN holdfast.tool v ON v.tool = t.tool
--- By number from 0, and the undo steps' behind them: undoing phase p is phase 127 - p.
-CROSS JOIN LATERAL (SELECT ('[0:127]=' || array_agg(CASE WHEN i < v.phases
-        THEN v.doc::json -> 'phases' -> i ->> 'name'
-        WHEN 127 - i < v.phases THEN 'undo:' || (v.doc::json -> 'phases' -> (127 - i) ->> 'name')
-        END ORDER BY i)::text)::text[] AS names
-    FROM generate_series(0, 127) i) n
+-- By number from 0, the undo steps' behind them.
+CROSS JOIN LATERAL (SELECT ('[0:127]=' || array_agg(holdfast.phase_name(v.doc, i) ORDER BY i)::text)::text[]
+                        AS names FROM generate_series(0, 127) i) n
 LEFT JOIN holdfast.principal p ON p.owner = t.owner
 LEFT JOIN holdfast.work w ON w.task = t.task
 LEFT JOIN holdfast.step o ON o.week = t.week AND o.task = t.task AND o.place = 2147483647
