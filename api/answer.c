@@ -7,10 +7,8 @@
 #include "runtime/metrics.h"
 #include "runtime/task.h"
 
-static struct slice in_arena(struct arena *arena, const struct buf *text)
-{
-	return (struct slice){ arena_copy(arena, buf_slice(text)), text->len };
-}
+/* A queue is not emptied in a moment. */
+static constexpr char RETRY_AFTER_QUEUE[] = "Retry-After: 5\r\n";
 
 struct slice answer_data(struct arena *arena, const char *type, const char *executed,
 			 const char *name, struct slice value)
@@ -22,7 +20,7 @@ struct slice answer_data(struct arena *arena, const char *type, const char *exec
 		json_string_encode(value, &data);
 	}
 	buf_add_byte(&data, '}');
-	return in_arena(arena, &data);
+	return arena_slice(arena, buf_slice(&data));
 }
 
 void answer_tool_error(struct request *request, const char *text, struct slice structured)
@@ -43,8 +41,6 @@ void answer_bad_arguments(struct request *request, const char *fault, const char
 			 fault, advice ? advice : ""),
 	    answer_data(arena, "invalid_arguments", "no", "reason", slice_of(fault)));
 }
-
-/* --- Effects without a task ------------------------------------------------------------------- */
 
 static void refuse(struct request *request, enum effect_carrier carrier, enum rpc_code code,
 		   const char *text, struct slice data)
@@ -80,7 +76,7 @@ static void answer_backlog_full(struct request *request)
 				      "run. Try again later with the same effect_id",
 			   .data = answer_data(request->call->arena, "backlog_full", "no", nullptr,
 					       (struct slice){}),
-			   .extra = "Retry-After: 5\r\n",
+			   .extra = RETRY_AFTER_QUEUE,
 		       });
 }
 
@@ -108,8 +104,6 @@ void answer_not_accepted(struct request *request, const struct effect_id *effect
 	       answer_data(request->call->arena, "idempotency_key_conflict", "no", "idempotencyKey",
 			   effect_id->text));
 }
-
-/* --- Tasks ------------------------------------------------------------------------------------ */
 
 /* Like refuse, but a result names the task in its _meta. */
 static void refuse_task(struct request *request, enum effect_carrier carrier, enum rpc_code code,
@@ -169,17 +163,17 @@ static void answer_failed(struct request *request, enum effect_carrier carrier,
 		data = answer_data(arena, "failed", "maybe", "idempotencyKey", view->effect_id);
 	refuse_task(request, carrier, RPC_INTERNAL, view,
 		    arena_format(arena,
-				 "This work failed: %s. Its effect_id gives this answer again; a "
-				 "new attempt needs a new effect_id.",
+				 "This work failed: %s. Its effect_id gives this answer again; to "
+				 "try once more make up a new effect_id.",
 				 told(request, view)),
 		    data);
 }
 
-static void answer_corrupt(struct request *request)
+void answer_corrupt(struct request *request, const char *executed)
 {
 	struct hf_err corrupt = {};
 	enum hf_code code = hf_fail(&corrupt, HF_CORRUPT, "the stored outcome is no JSON object");
-	request_unavailable(request, code, &corrupt, "yes");
+	request_unavailable(request, code, &corrupt, executed);
 }
 
 bool answer_is_due(enum task_state state)
@@ -198,14 +192,14 @@ void answer_outcome(struct request *request, enum effect_carrier carrier,
 		if (result_call(view, replayed, &result))
 			request_reply(request, buf_slice(&result));
 		else
-			answer_corrupt(request);
+			answer_corrupt(request, "yes");
 		return;
 	case TASK_FAILED:
 		if (json_scan(view->error, nullptr) == HF_OK &&
 		    json_type_of(json_trim(view->error)) == JSON_OBJECT)
 			answer_failed(request, carrier, view);
 		else
-			answer_corrupt(request);
+			answer_corrupt(request, "yes");
 		return;
 	case TASK_CANCELLED:
 		answer_cancelled(request, carrier, view);

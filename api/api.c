@@ -32,8 +32,6 @@
 static constexpr double CATALOG_REFRESH_S = 1.0;
 static constexpr double DRAIN_LOOK_S = 0.02;
 
-/* --- Routes ----------------------------------------------------------------------------------- */
-
 static void on_call(struct call *call)
 {
 	struct api *api = call->server;
@@ -54,8 +52,6 @@ static void on_call(struct call *call)
 		call_refuse(call, (struct slice){}, &refusal);
 	}
 }
-
-/* --- Catalog ---------------------------------------------------------------------------------- */
 
 static void read_catalog(struct api *api);
 
@@ -129,8 +125,6 @@ static void on_refresh(struct ev_loop *, ev_timer *timer, int)
 	read_catalog(container_of(timer, struct api, refresh));
 }
 
-/* --- Presence --------------------------------------------------------------------------------- */
-
 static size_t on_count_open(void *ctx)
 {
 	const struct api *api = ctx;
@@ -168,8 +162,6 @@ static void open_waiting(struct api *api)
 	api->presence = presence_open(api->loop, api->store, api->config->beat_ms, &hooks);
 	store_on_wake(api->store, on_wake, api);
 }
-
-/* --- Draining --------------------------------------------------------------------------------- */
 
 static void on_left(void *ctx)
 {
@@ -230,8 +222,6 @@ static void on_interrupt(struct ev_loop *, ev_signal *watcher, int)
 {
 	drain(container_of(watcher, struct api, interrupt));
 }
-
-/* --- Start and stop --------------------------------------------------------------------------- */
 
 static bool is_loopback(const char *listen)
 {

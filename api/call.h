@@ -38,6 +38,9 @@ struct call {
  * and `count` (nullable) says how many: whoever decides by it asks for exactly one. */
 bool call_header(const struct call *call, const char *name, struct slice *value, size_t *count);
 
+/* Of what was refused for a moment: in a second. */
+constexpr char RETRY_AFTER[] = "Retry-After: 1\r\n";
+
 struct reply {
 	int status;
 	const char *content_type; /* nullptr: no body */

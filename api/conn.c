@@ -47,6 +47,7 @@
 #include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
+#include "runtime/timer.h"
 
 constexpr size_t READ_BYTES = 16'384;
 constexpr size_t IN_BYTES_MAX = 65'536;
@@ -57,7 +58,7 @@ constexpr size_t CALL_ARENA_BODIES_MAX = 16;
 constexpr size_t WRITE_PROGRESS_BYTES = 16'384;     /* in write_timeout_ms, or the peer is stuck */
 constexpr size_t STREAM_UNSENT_BYTES_MAX = 262'144; /* before a further write */
 constexpr double HANGUP_POLL_S = 0.2;
-constexpr double LINGER_S = 2.0;
+constexpr int64_t LINGER_MS = 2'000;
 constexpr size_t LINGER_BYTES_MAX = 8'388'608;
 constexpr size_t LOG_PATH_BYTES_MAX = 200;
 
@@ -137,21 +138,14 @@ static size_t unsent(const struct conn *conn)
 	return conn->out.len - conn->out_sent;
 }
 
-static void timer_set(struct conn *conn, double after_s)
+/* For the state; 0 or less: none. */
+static void state_timer(struct conn *conn, int64_t after_ms)
 {
-	ev_timer_stop(conn->loop, &conn->timer);
 	conn->timed_out = false;
-	if (after_s <= 0)
-		return;
-	/* libev counts from its cached time, which is old after a long callback. */
-	ev_now_update(conn->loop);
-	ev_timer_set(&conn->timer, after_s, 0);
-	ev_timer_start(conn->loop, &conn->timer);
-}
-
-static void timer_set_ms(struct conn *conn, int64_t after_ms)
-{
-	timer_set(conn, (double)after_ms / 1000);
+	if (after_ms > 0)
+		timer_set(conn->loop, &conn->timer, after_ms);
+	else
+		ev_timer_stop(conn->loop, &conn->timer);
 }
 
 /* Says how much is held, after `out` changed. */
@@ -175,12 +169,12 @@ static void due_add(struct conn *conn)
 	conn->out_due = conn->out.len;
 }
 
-static void timer_set_write(struct conn *conn)
+static void write_timer(struct conn *conn)
 {
 	int64_t after_ms = conn->owner->limits.write_timeout_ms;
 	int64_t left_ms = conn->due_ms ? conn->due_ms - clock_boot_ms() : after_ms;
 	left_ms = left_ms > 1 ? left_ms : 1;
-	timer_set_ms(conn, left_ms < after_ms ? left_ms : after_ms);
+	state_timer(conn, left_ms < after_ms ? left_ms : after_ms);
 }
 
 static void conn_move(struct conn *conn, enum conn_state state)
@@ -190,23 +184,23 @@ static void conn_move(struct conn *conn, enum conn_state state)
 	conn->state = state;
 	switch (state) {
 	case CONN_IDLE:
-		timer_set_ms(conn, limits->idle_timeout_ms);
+		state_timer(conn, limits->idle_timeout_ms);
 		break;
 	case CONN_READING:
 		conn->body_seen = false;
-		timer_set_ms(conn, limits->header_timeout_ms);
+		state_timer(conn, limits->header_timeout_ms);
 		break;
 	case CONN_WRITING:
 		conn->out_mark = conn->out_sent;
-		timer_set_write(conn);
+		write_timer(conn);
 		break;
 	case CONN_LINGERING:
-		timer_set(conn, LINGER_S);
+		state_timer(conn, LINGER_MS);
 		break;
 	case CONN_STREAMING: /* flush starts it while there is something to take */
 	case CONN_CALLING:
 	case CONN_CLOSED:
-		timer_set(conn, 0);
+		state_timer(conn, 0);
 		break;
 	}
 }
@@ -262,7 +256,7 @@ static void watch_progress(struct conn *conn)
 	if (!writing || conn->out_sent - conn->out_mark < WRITE_PROGRESS_BYTES)
 		return;
 	conn->out_mark = conn->out_sent;
-	timer_set_write(conn);
+	write_timer(conn);
 }
 
 /* Writes what the socket takes; false when the peer is lost. */
@@ -277,7 +271,7 @@ static bool flush(struct conn *conn)
 			ev_io_start(conn->loop, &conn->write_io);
 			due_add(conn);
 			if (conn->state == CONN_STREAMING && !ev_is_active(&conn->timer))
-				timer_set_write(conn);
+				write_timer(conn);
 			return true;
 		}
 		if (n < 0)
@@ -287,7 +281,7 @@ static bool flush(struct conn *conn)
 	}
 	ev_io_stop(conn->loop, &conn->write_io);
 	if (conn->state == CONN_STREAMING)
-		timer_set(conn, 0);
+		state_timer(conn, 0);
 	conn->drained = conn->drained || conn->out_sent > 0;
 	conn->out_sent = conn->out_mark = conn->out_due = 0;
 	conn->due_ms = 0;
@@ -384,7 +378,7 @@ static bool advance_reading(struct conn *conn)
 		conn_move(conn, CONN_READING);
 	if (http_stage_of(conn->http) == HTTP_STAGE_BODY && !conn->body_seen) {
 		conn->body_seen = true;
-		timer_set_ms(conn, conn->owner->limits.body_timeout_ms);
+		state_timer(conn, conn->owner->limits.body_timeout_ms);
 		if (http_wants_continue(conn->http) && unparsed(conn) == 0) {
 			http_write_continue(&conn->out);
 			if (!flush(conn))
@@ -588,7 +582,7 @@ struct conn *conn_open(struct conn_owner *owner, int fd, void *peer)
 	conn->read_io.data = conn->write_io.data = conn;
 	conn->timer.data = conn->hangup.data = conn->resume.data = conn;
 	/* A new connection says something within the header time, not within the idle time. */
-	timer_set_ms(conn, owner->limits.header_timeout_ms);
+	state_timer(conn, owner->limits.header_timeout_ms);
 	ev_io_start(conn->loop, &conn->read_io);
 	return conn;
 }

@@ -102,20 +102,13 @@ static enum ladder refuse_version(struct arena *arena, struct slice requested,
 	json_string_encode(requested, &data);
 	buf_add_byte(&data, '}');
 	refusal_set(refusal, 400, RPC_UNSUPPORTED_VERSION, "Unsupported protocol version");
-	refusal->data = (struct slice){ arena_copy(arena, buf_slice(&data)), data.len };
+	refusal->data = arena_slice(arena, buf_slice(&data));
 	return LADDER_REFUSED;
 }
 
 static bool is_modern(struct slice version)
 {
 	return slice_is(version, MCP_REVISION);
-}
-
-static struct slice decode(struct slice string, struct arena *arena)
-{
-	hf_cleanup(buf) struct buf text = {};
-	json_string_decode(string, &text);
-	return (struct slice){ arena_copy(arena, buf_slice(&text)), text.len };
 }
 
 /* A request whose body does not claim the revision: A21, for a server that has no other. */
@@ -129,9 +122,9 @@ static enum ladder climb_unclaimed(const struct call *call, const struct rpc *rp
 			return refuse(refusal, 400, RPC_HEADER_MISMATCH,
 				      "Header mismatch: MCP-Protocol-Version names a revision that "
 				      "the body does not claim in params._meta");
-		if (rpc->params.len && json_member(rpc->params, "protocolVersion", &requested) &&
+		if (json_member(rpc->params, "protocolVersion", &requested) &&
 		    json_type_of(requested) == JSON_STRING)
-			header = decode(requested, arena);
+			header = json_string_copy(requested, arena);
 		return refuse_version(arena, header, refusal);
 	}
 	if (named && !is_modern(header))
@@ -164,8 +157,7 @@ static const char *name_fault(const struct call *call, const struct rpc *rpc, en
 	struct slice body, value, decoded;
 	const char *param = methods[method].name_param;
 	size_t count = 0;
-	if (!param || !rpc->params.len || !json_member(rpc->params, param, &body) ||
-	    json_type_of(body) != JSON_STRING)
+	if (!param || !json_member(rpc->params, param, &body) || json_type_of(body) != JSON_STRING)
 		return nullptr; /* a missing parameter is the method's own to refuse */
 	if (!call_header(call, "Mcp-Name", &value, &count))
 		return methods[method].name_required ? "Header mismatch: Mcp-Name is missing"
@@ -174,7 +166,7 @@ static const char *name_fault(const struct call *call, const struct rpc *rpc, en
 		return "Header mismatch: Mcp-Name stands twice";
 	if (!header_decode(value, arena, &decoded))
 		return "Header mismatch: Mcp-Name cannot be decoded";
-	if (!slice_equal(decoded, decode(body, arena)))
+	if (!slice_equal(decoded, json_string_copy(body, arena)))
 		return "Header mismatch: Mcp-Name differs from the body";
 	return nullptr;
 }
@@ -222,7 +214,7 @@ static enum ladder climb_request(const struct call *call, const struct rpc *rpc,
 				 struct refusal *refusal)
 {
 	struct slice version, capabilities;
-	if (!rpc->params.len || !json_member(rpc->params, "_meta", &top->meta) ||
+	if (!json_member(rpc->params, "_meta", &top->meta) ||
 	    !json_member(top->meta, META_VERSION, &version))
 		return climb_unclaimed(call, rpc, arena, refusal);
 	if (json_type_of(version) != JSON_STRING)
@@ -233,7 +225,8 @@ static enum ladder climb_request(const struct call *call, const struct rpc *rpc,
 		return refuse(refusal, 400, RPC_INVALID_PARAMS,
 			      "params._meta needs the object \"" META_CAPABILITIES "\"");
 
-	enum ladder ladder = climb_headers(call, rpc, decode(version, arena), arena, top, refusal);
+	enum ladder ladder =
+	    climb_headers(call, rpc, json_string_copy(version, arena), arena, top, refusal);
 	if (ladder != LADDER_GO_ON)
 		return ladder;
 

@@ -27,11 +27,13 @@
 #include "api/sse.h"
 #include "api/subscription.h"
 #include "runtime/base.h"
+#include "runtime/chain.h"
 #include "runtime/clock.h"
 #include "runtime/config.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
 #include "runtime/task.h"
+#include "runtime/timer.h"
 
 enum listen_state { LISTEN_ASKING, LISTEN_OPEN, LISTEN_ENDING };
 
@@ -87,9 +89,7 @@ static void listen_free(struct listen *listen)
 {
 	struct listens *listens = listen->listens;
 	hf_assert(!listen->request);
-	*(listen->previous ? &listen->previous->next : &listens->first) = listen->next;
-	if (listen->next)
-		listen->next->previous = listen->previous;
+	chain_drop(listens->first, listen);
 	listens->count--;
 	ev_timer_stop(loop_of(listen), &listen->ping);
 	ev_timer_stop(loop_of(listen), &listen->life);
@@ -117,8 +117,6 @@ static void on_gone(struct call *call)
 	request_drop(request_take(listen));
 	listen_free(listen);
 }
-
-/* --- Frames ----------------------------------------------------------------------------------- */
 
 static bool has_room(const struct listen *listen)
 {
@@ -170,8 +168,6 @@ static void tell_tools(struct listen *listen)
 	send_frame(listen, buf_slice(&message));
 }
 
-/* --- Tasks ------------------------------------------------------------------------------------ */
-
 static void no_more_of(struct followed *followed)
 {
 	follow_remove(&followed->follower);
@@ -190,10 +186,8 @@ static bool tell(struct followed *followed, const struct task_view *view)
 {
 	struct listen *listen = followed->listen;
 	const struct catalog *catalog = listen->listens->api->catalog;
-	const struct catalog_entry *entry = catalog_find_version(catalog, view->tool);
 	hf_cleanup(buf) struct buf params = {};
-	if (!result_task_notice(view,
-				entry ? entry->tool->poll_interval_ms : RESULT_POLL_INTERVAL_MS,
+	if (!result_task_notice(view, catalog_poll_interval_ms(catalog, view->tool),
 				listen->request->rpc.id, &params)) {
 		log_error("the stored outcome is no JSON object", "owner",
 			  LOG_INT(followed->follower.owner), nullptr);
@@ -242,9 +236,8 @@ static void open_stream(struct listen *listen)
 	if (listen->held.len)
 		call_write(listen->request->call, buf_slice(&listen->held));
 	buf_deinit(&listen->held);
-	ev_now_update(loop_of(listen));
+	timer_set(loop_of(listen), &listen->life, listen->listens->api->config->listen_ms);
 	ev_timer_again(loop_of(listen), &listen->ping);
-	ev_timer_start(loop_of(listen), &listen->life);
 	if (listen->owes_tools)
 		tell_tools(listen);
 	if (is_over(listen))
@@ -298,8 +291,6 @@ static void on_drained(struct call *call)
 	}
 }
 
-/* --- Opening ---------------------------------------------------------------------------------- */
-
 static void on_ping(struct ev_loop *, ev_timer *timer, int)
 {
 	struct listen *listen = container_of(timer, struct listen, ping);
@@ -332,10 +323,7 @@ static struct listen *listen_new(struct request *request)
 	listen->wanted = request->detail;
 	listen->followed_count = listen->asking = listen->following = listen->wanted->tasks_count;
 	listen->followed = hf_alloc((listen->followed_count + 1) * sizeof *listen->followed);
-	listen->next = listens->first;
-	if (listens->first)
-		listens->first->previous = listen;
-	listens->first = listen;
+	chain_add(listens->first, listen);
 	listens->count++;
 	request->principal->listens++;
 	request->call->on_gone = on_gone;
@@ -343,7 +331,7 @@ static struct listen *listen_new(struct request *request)
 	request->call->on_gone_ctx = listen;
 
 	ev_timer_init(&listen->ping, on_ping, 0, (double)listens->api->config->ping_ms / 1000);
-	ev_timer_init(&listen->life, on_life, (double)listens->api->config->listen_ms / 1000, 0);
+	ev_init(&listen->life, on_life);
 	return listen;
 }
 
@@ -366,8 +354,10 @@ static void start(struct request *request)
 		return;
 	}
 	if ((int64_t)request->principal->listens >= api->config->listens_per_owner_max) {
-		request_refuse_bound(request, 429, "listens_per_owner",
-				     "Too many streams are open for this caller");
+		request_refuse_bound(
+		    request, 429, "listens_per_owner",
+		    "Too many streams are open for this caller; close one, or try again "
+		    "shortly");
 		return;
 	}
 	if ((int64_t)api->listens->count >= api->config->listens_max) {
@@ -422,8 +412,6 @@ void mcp_listen(struct request *request)
 	request_with_owner(request, start);
 }
 
-/* --- All of them ------------------------------------------------------------------------------ */
-
 static void on_settled(struct ev_loop *, ev_timer *timer, int)
 {
 	struct listens *listens = container_of(timer, struct listens, settle);
@@ -457,10 +445,7 @@ struct listens *listens_free(struct listens *listens)
 
 void listens_tools_changed(struct listens *listens)
 {
-	ev_now_update(listens->api->loop);
-	ev_timer_stop(listens->api->loop, &listens->settle);
-	ev_timer_set(&listens->settle, (double)listens->api->config->listen_settle_ms / 1000, 0);
-	ev_timer_start(listens->api->loop, &listens->settle);
+	timer_set(listens->api->loop, &listens->settle, listens->api->config->listen_settle_ms);
 }
 
 void listens_drain(struct listens *listens)

@@ -36,7 +36,7 @@ const struct resource *packs_template(const struct packs *packs, struct slice ur
 const struct resource *packs_template_of(const struct packs *packs, struct slice uri,
 					 struct buf *values);
 
-/* For the lists, by name, URI and template. */
-struct list packs_prompts_list(const struct packs *packs);
-struct list packs_resources_list(const struct packs *packs);
-struct list packs_templates_list(const struct packs *packs); /* with Holdfast's own */
+/* By name, URI and template. */
+const struct list *packs_prompts(const struct packs *packs);
+const struct list *packs_resources(const struct packs *packs);
+const struct list *packs_templates(const struct packs *packs); /* with Holdfast's own */

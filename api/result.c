@@ -15,11 +15,17 @@ void result_add_server_info(struct buf *out)
 			  "\"version\":\"" HF_VERSION "\"}");
 }
 
-void result_ack(struct buf *out)
+void result_end(struct buf *out)
 {
-	buf_add_text(out, "{\"resultType\":\"complete\",\"_meta\":{");
+	buf_add_text(out, ",\"_meta\":{");
 	result_add_server_info(out);
 	buf_add_text(out, "}}");
+}
+
+void result_ack(struct buf *out)
+{
+	buf_add_text(out, "{\"resultType\":\"complete\"");
+	result_end(out);
 }
 
 void result_add_time(int64_t ms, struct buf *out)
@@ -277,7 +283,5 @@ void result_tool_error(const char *text, struct slice structured, struct buf *ou
 	hf_assert(is_object(structured));
 
 	add_content(text, structured, true, out);
-	buf_add_text(out, ",\"_meta\":{");
-	result_add_server_info(out);
-	buf_add_text(out, "}}");
+	result_end(out);
 }

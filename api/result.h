@@ -8,10 +8,10 @@
 #include "runtime/slice.h"
 #include "runtime/store.h"
 
-constexpr int64_t RESULT_POLL_INTERVAL_MS = 1'000; /* of a tool that is no longer in the catalog */
-
 /* "io.modelcontextprotocol/serverInfo": {…}, a member without a comma. */
 void result_add_server_info(struct buf *out);
+/* What ends a result that says nothing else in its _meta: ,"_meta":{serverInfo}}. */
+void result_end(struct buf *out);
 /* {"resultType":"complete","_meta":{serverInfo}}. */
 void result_ack(struct buf *out);
 

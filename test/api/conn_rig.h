@@ -31,8 +31,6 @@ constexpr int ANSWER_MS_MAX = 5'000;
 #define HOST      "Host: a\r\n"
 #define GET(path) "GET " path " HTTP/1.1\r\n" HOST "\r\n"
 
-/* ---- the child ---- */
-
 struct later {
 	ev_timer timer;
 	struct call *call;
@@ -243,8 +241,6 @@ static void serve(const struct listener_limits *limits, int address_out)
 	ev_loop_destroy(server.loop);
 	_exit(empty ? 0 : 4);
 }
-
-/* ---- the client ---- */
 
 static pid_t child;
 static struct sockaddr_in server_at;

@@ -33,6 +33,7 @@ static const struct good goods[] = {
 	{ BYTES("GET /%41%7e HTTP/1.1\r\nHost: [::1]:8080\r\n\r\n"), "/%41%7e", "", false },
 	{ BYTES("GET http://a.example/y?z HTTP/1.1\r\n" HOST "\r\n"), "/y", "", false },
 	{ BYTES("GET HTTP://A.EXAMPLE HTTP/1.1\r\n" HOST "\r\n"), "/", "", false },
+	{ BYTES("GET http://a HTTP/1.1\r\nHost: a\r\n\r\n"), "/", "", false },
 	{ BYTES("OPTIONS * HTTP/1.1\r\n" HOST "\r\n"), "*", "", false },
 	{ BYTES("\r\n" GET("")), "/x", "", false },
 	{ BYTES(GET("X:\r\nY: \t a b\xc3\xa9\t \r\n")), "/x", "", false },
