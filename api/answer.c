@@ -214,25 +214,25 @@ void answer_outcome(struct request *request, enum effect_carrier carrier,
 static const char *still_running_text(struct request *request, const struct task_view *view)
 {
 	char id[TASK_ID_TEXT_LEN + 1];
+	struct arena *arena = request->call->arena;
+	const char *status = task_state_mcp(view->state), *message = told(request, view);
+	task_id_format(&view->id, id);
 	if (view->state == TASK_WAITING)
 		return arena_format(
-		    request->call->arena,
+		    arena,
 		    "Not done yet: the work stands still until somebody answers what it asks "
-		    "(status "
-		    "%s: %s); nothing of it is lost. Only a client that declares the Tasks "
-		    "extension "
-		    "can answer, for task %s or by calling the same tool with the same arguments "
-		    "and "
-		    "the same effect_id. Do not start it again under a new effect_id.",
-		    task_state_mcp(view->state), told(request, view),
-		    task_id_format(&view->id, id));
+		    "(status %s: %s); nothing of it is lost. Only a client that declares the Tasks "
+		    "extension can answer, for task %s or by calling the same tool with the same "
+		    "arguments and the same effect_id. Do not start it again under a new "
+		    "effect_id.",
+		    status, message, id);
 	return arena_format(
-	    request->call->arena,
+	    arena,
 	    "Not done yet: the work goes on in the background (status %s: %s) and nothing of it is "
 	    "lost. Do not start it again under a new effect_id. To get its result, call the same "
 	    "tool again with the same arguments and the same effect_id, or call task_status with "
 	    "task_id %s, which waits for the end, and then task_result.",
-	    task_state_mcp(view->state), told(request, view), task_id_format(&view->id, id));
+	    status, message, id);
 }
 
 void answer_still_running(struct request *request, enum effect_carrier carrier,

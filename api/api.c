@@ -1,4 +1,5 @@
-/* api.c - see api.h. Started by cmd_api.c; routes what conn.c hands over. */
+/* api.c - see api.h. Opens what requests share, routes what conn.c hands over, reads the catalog
+ * once a second and whenever a request asks for what is not in it, and drains. */
 #include "api/api.h"
 
 #include <stdlib.h>
@@ -213,14 +214,9 @@ static void drain(struct api *api)
 	ev_timer_start(api->loop, &api->drain);
 }
 
-static void on_terminate(struct ev_loop *, ev_signal *watcher, int)
+static void on_signal(struct ev_loop *, ev_signal *watcher, int)
 {
-	drain(container_of(watcher, struct api, terminate));
-}
-
-static void on_interrupt(struct ev_loop *, ev_signal *watcher, int)
-{
-	drain(container_of(watcher, struct api, interrupt));
+	drain(watcher->data);
 }
 
 static bool is_loopback(const char *listen)
@@ -325,9 +321,10 @@ static enum hf_code api_open(struct api *api, struct hf_err *err)
 	ev_timer_init(&api->refresh, on_refresh, 0, CATALOG_REFRESH_S);
 	ev_timer_start(api->loop, &api->refresh);
 	ev_timer_init(&api->drain, on_drain, DRAIN_LOOK_S, DRAIN_LOOK_S);
-	ev_signal_init(&api->terminate, on_terminate, SIGTERM);
+	ev_signal_init(&api->terminate, on_signal, SIGTERM);
+	ev_signal_init(&api->interrupt, on_signal, SIGINT);
+	api->terminate.data = api->interrupt.data = api;
 	ev_signal_start(api->loop, &api->terminate);
-	ev_signal_init(&api->interrupt, on_interrupt, SIGINT);
 	ev_signal_start(api->loop, &api->interrupt);
 	return HF_OK;
 }
@@ -340,8 +337,7 @@ static void api_close(struct api *api)
 	api->monitor = monitor_close(api->monitor);
 	if (api->store)
 		store_close(api->store);
-	if (api->listener)
-		listener_close(api->listener);
+	listener_close(api->listener);
 	api->presence = presence_close(api->presence);
 	api->plains = plains_free(api->plains);
 	api->listens = listens_free(api->listens);

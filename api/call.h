@@ -46,7 +46,6 @@ struct reply {
 	const char *content_type; /* nullptr: no body */
 	struct slice body;        /* copied */
 	const char *extra;        /* nullable: further header lines, each ended by \r\n */
-	bool close;               /* close the connection after this answer */
 };
 /* Ends the call: `call` and all of its arena are gone when this returns. May be called from inside
  * the router or on_gone. `reply` may be nullptr when the client is gone: nothing is sent then.

@@ -635,10 +635,21 @@ static void resume(struct conn *conn)
 		ev_feed_event(conn->loop, &conn->resume, EV_CUSTOM);
 }
 
-/* The answer is in `out`, whole. */
-static void call_free(struct conn_call *out)
+/* Ends the call; `reply` nullptr: nothing, or what was streamed, is all. */
+static void finish(struct conn_call *out, int status, const struct reply *reply)
 {
 	struct conn *conn = out->conn;
+	hf_assert(conn->call == out);
+	log_answer(out, status);
+	if (conn->state != CONN_CLOSED) {
+		conn->answered = true;
+		conn->close_after = out->call.gone || !out->keep_alive || conn->owner->closing;
+		if (reply && !out->call.gone)
+			http_write_reply(&conn->out, reply, conn->close_after, out->head);
+		else if (out->chunks && !out->head && !out->call.gone)
+			http_write_last_chunk(&conn->out);
+		hold(conn);
+	}
 	conn->call = nullptr;
 	arena_free(out->call.arena);
 	if (conn->state == CONN_CLOSED && !conn->stepping)
@@ -659,22 +670,10 @@ bool call_has_room(struct call *call, size_t bytes)
 void call_reply(struct call *call, const struct reply *reply)
 {
 	struct conn_call *out = container_of(call, struct conn_call, call);
-	struct conn *conn = out->conn;
-	hf_assert(conn->call == out);
-	hf_assert(!conn->answered);
+	hf_assert(!out->conn->answered);
 	hf_assert(!out->streaming);
 	hf_assert(reply || call->gone);
-	log_answer(out, reply ? reply->status : 0);
-
-	if (conn->state != CONN_CLOSED) {
-		conn->answered = true;
-		conn->close_after =
-		    call->gone || reply->close || !out->keep_alive || conn->owner->closing;
-		if (!call->gone)
-			http_write_reply(&conn->out, reply, conn->close_after, out->head);
-		hold(conn);
-	}
-	call_free(out);
+	finish(out, reply ? reply->status : 0, reply);
 }
 
 void call_stream(struct call *call, const struct stream_head *head)
@@ -721,17 +720,6 @@ size_t call_unsent(struct call *call)
 void call_end(struct call *call)
 {
 	struct conn_call *out = container_of(call, struct conn_call, call);
-	struct conn *conn = out->conn;
-	hf_assert(conn->call == out);
 	hf_assert(out->streaming);
-	log_answer(out, 200);
-
-	if (conn->state != CONN_CLOSED) {
-		conn->answered = true;
-		conn->close_after = call->gone || !out->keep_alive || conn->owner->closing;
-		if (!call->gone && out->chunks && !out->head)
-			http_write_last_chunk(&conn->out);
-		hold(conn);
-	}
-	call_free(out);
+	finish(out, 200, nullptr);
 }

@@ -13,10 +13,7 @@ static const char *reason_of(int status)
 		const char *reason;
 	} reasons[] = {
 		{ 200, "OK" },
-		{ 201, "Created" },
 		{ 202, "Accepted" },
-		{ 204, "No Content" },
-		{ 304, "Not Modified" },
 		{ 400, "Bad Request" },
 		{ 401, "Unauthorized" },
 		{ 403, "Forbidden" },
@@ -24,14 +21,12 @@ static const char *reason_of(int status)
 		{ 405, "Method Not Allowed" },
 		{ 406, "Not Acceptable" },
 		{ 408, "Request Timeout" },
-		{ 409, "Conflict" },
 		{ 413, "Content Too Large" },
 		{ 414, "URI Too Long" },
 		{ 415, "Unsupported Media Type" },
 		{ 417, "Expectation Failed" },
 		{ 429, "Too Many Requests" },
 		{ 431, "Request Header Fields Too Large" },
-		{ 500, "Internal Server Error" },
 		{ 501, "Not Implemented" },
 		{ 503, "Service Unavailable" },
 		{ 505, "HTTP Version Not Supported" },
@@ -65,15 +60,11 @@ void http_write_reply(struct buf *out, const struct reply *reply, bool close, bo
 	hf_assert(reply->status >= 200);
 	hf_assert(reply->status <= 599);
 	hf_assert(reply->content_type || reply->body.len == 0);
-	bool bodyless = reply->status == 204 || reply->status == 304;
-	hf_assert(!bodyless || reply->body.len == 0);
 
 	buf_add_format(out, "HTTP/1.1 %d %s\r\n", reply->status, reason_of(reply->status));
 	if (reply->content_type)
 		buf_add_format(out, "Content-Type: %s\r\n", reply->content_type);
-	if (!bodyless)
-		buf_add_format(out, "Content-Length: %zu\r\n", reply->body.len);
-	buf_add_text(out, "Cache-Control: no-store\r\n");
+	buf_add_format(out, "Content-Length: %zu\r\nCache-Control: no-store\r\n", reply->body.len);
 	end_head(out, close, reply->extra);
 	if (!head)
 		buf_add_slice(out, reply->body);

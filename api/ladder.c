@@ -133,42 +133,39 @@ static enum ladder climb_unclaimed(const struct call *call, const struct rpc *rp
 		      "params._meta needs \"" META_VERSION "\" and \"" META_CAPABILITIES "\"");
 }
 
-/* One header that repeats a value of the body: present, once, equal. */
-static bool header_repeats(const struct call *call, const char *name, struct slice body,
-			   struct arena *arena, struct refusal *refusal)
+/* One header that repeats a value of the body: present, once, equal. `wrapped`: perhaps in base64.
+ */
+static bool header_repeats(const struct call *call, const char *name, bool wrapped,
+			   struct slice body, struct arena *arena, struct refusal *refusal)
 {
 	struct slice value;
 	size_t count = 0;
-	const char *message = nullptr;
+	const char *fault = nullptr;
 	if (!call_header(call, name, &value, &count))
-		message = arena_format(arena, "Header mismatch: %s is missing", name);
+		fault = "is missing";
 	else if (count != 1)
-		message = arena_format(arena, "Header mismatch: %s stands twice", name);
+		fault = "stands twice";
+	else if (wrapped && !header_decode(value, arena, &value))
+		fault = "cannot be decoded";
 	else if (!slice_equal(value, body))
-		message = arena_format(arena, "Header mismatch: %s differs from the body", name);
-	if (message)
-		refusal_set(refusal, 400, RPC_HEADER_MISMATCH, message);
-	return !message;
+		fault = "differs from the body";
+	if (fault)
+		refusal_set(refusal, 400, RPC_HEADER_MISMATCH,
+			    arena_format(arena, "Header mismatch: %s %s", name, fault));
+	return !fault;
 }
 
-static const char *name_fault(const struct call *call, const struct rpc *rpc, enum method method,
-			      struct arena *arena)
+static bool name_fits(const struct call *call, const struct rpc *rpc, enum method method,
+		      struct arena *arena, struct refusal *refusal)
 {
-	struct slice body, value, decoded;
+	struct slice body, value;
 	const char *param = methods[method].name_param;
-	size_t count = 0;
 	if (!param || !json_member(rpc->params, param, &body) || json_type_of(body) != JSON_STRING)
-		return nullptr; /* a missing parameter is the method's own to refuse */
-	if (!call_header(call, "Mcp-Name", &value, &count))
-		return methods[method].name_required ? "Header mismatch: Mcp-Name is missing"
-						     : nullptr;
-	if (count != 1)
-		return "Header mismatch: Mcp-Name stands twice";
-	if (!header_decode(value, arena, &decoded))
-		return "Header mismatch: Mcp-Name cannot be decoded";
-	if (!slice_equal(decoded, json_string_copy(body, arena)))
-		return "Header mismatch: Mcp-Name differs from the body";
-	return nullptr;
+		return true; /* a missing parameter is the method's own to refuse */
+	if (!methods[method].name_required && !call_header(call, "Mcp-Name", &value, nullptr))
+		return true;
+	return header_repeats(call, "Mcp-Name", true, json_string_copy(body, arena), arena,
+			      refusal);
 }
 
 static bool find_method(struct slice name, enum method *method)
@@ -187,14 +184,13 @@ static enum ladder climb_headers(const struct call *call, const struct rpc *rpc,
 				 struct slice version, struct arena *arena, struct ladder_top *top,
 				 struct refusal *refusal)
 {
-	if (!header_repeats(call, "MCP-Protocol-Version", version, arena, refusal) ||
-	    !header_repeats(call, "Mcp-Method", rpc->method, arena, refusal))
+	if (!header_repeats(call, "MCP-Protocol-Version", false, version, arena, refusal) ||
+	    !header_repeats(call, "Mcp-Method", false, rpc->method, arena, refusal))
 		return LADDER_REFUSED;
 
 	bool known = find_method(rpc->method, &top->method);
-	const char *fault = known ? name_fault(call, rpc, top->method, arena) : nullptr;
-	if (fault)
-		return refuse(refusal, 400, RPC_HEADER_MISMATCH, fault);
+	if (known && !name_fits(call, rpc, top->method, arena, refusal))
+		return LADDER_REFUSED;
 	if (!is_modern(version))
 		return refuse_version(arena, version, refusal);
 	if (!known)
