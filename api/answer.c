@@ -62,9 +62,8 @@ void answer_expired(struct request *request, const struct effect_id *effect_id)
 			   effect_id->text));
 }
 
-/* Whatever carried the effect ID: nothing was stored under it, and the client is to wait, not the
- * model.
- */
+/* The same whatever carried the effect ID, since nothing was stored under it: the client is to
+ * wait, not the model. */
 static void answer_backlog_full(struct request *request)
 {
 	metric_add(METRIC_calls_refused_total, "backlog_full", 1);

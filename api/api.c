@@ -106,9 +106,9 @@ static void read_catalog(struct api *api)
 	store_catalog(api->store, catalog_number(api->catalog), on_catalog, api);
 }
 
-void api_look_again(struct api *api, struct request *request,
-		    void (*go_on)(struct request *request))
+void api_look_again(struct request *request, void (*go_on)(struct request *request))
 {
+	struct api *api = request->api;
 	request->go_on = go_on;
 	if (api->closing) {
 		request_unavailable(request, HF_CANCELLED, nullptr, "no");

@@ -102,7 +102,7 @@ static void complete_ref(struct request *request, bool prompt, const struct buf 
 			       ? find_prompt(packs, buf_slice(ref), buf_slice(name), &complete)
 			       : find_template(packs, buf_slice(ref), buf_slice(name), &complete);
 	if (found == NO_SUCH_REF && !request->looked_again) {
-		api_look_again(request->api, request, mcp_completion_complete);
+		api_look_again(request, mcp_completion_complete);
 	} else if (found == NO_SUCH_REF) {
 		refuse(request, prompt ? "Unknown prompt; prompts/list has those there are"
 				       : "Unknown resource template; resources/templates/list has "

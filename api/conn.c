@@ -248,8 +248,7 @@ static void conn_free(struct conn *conn)
 	free(conn);
 }
 
-/* The time that a peer has to take what it is sent starts anew with each good piece that it took.
- */
+/* The time that a peer has to take what it is sent starts anew with each good piece it took. */
 static void watch_progress(struct conn *conn)
 {
 	bool writing = conn->state == CONN_WRITING || conn->state == CONN_STREAMING;
@@ -440,8 +439,7 @@ static bool advance_writing(struct conn *conn)
 	} else if (conn->end) {
 		conn_shut(conn);
 	} else {
-		/* Closing over unread bytes would reset the connection and take the answer along.
-		 */
+		/* Closing over unread bytes would reset it and take the answer along. */
 		shutdown(conn->fd, SHUT_WR);
 		conn_move(conn, CONN_LINGERING);
 	}

@@ -48,9 +48,8 @@ struct http *http_free(struct http *http); /* takes nullptr; returns nullptr */
  * stage is HTTP_STAGE_WHOLE or HTTP_STAGE_REFUSED. */
 size_t http_read(struct http *http, const char *bytes, size_t len);
 enum http_stage http_stage_of(const struct http *http);
-/* True in HTTP_STAGE_BODY while nothing of a body came that the client holds back until "100
- * Continue".
- */
+/* True in HTTP_STAGE_BODY while nothing of a body came that the client holds back until it gets
+ * "100 Continue". */
 bool http_wants_continue(const struct http *http);
 
 const struct http_request *http_request_of(const struct http *http);

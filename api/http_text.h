@@ -18,7 +18,7 @@ bool text_is_visible(struct slice text);
 struct slice text_trimmed(struct slice text);
 /* Cuts the text before the first `byte`, and the byte, off `rest`; false when there is none. */
 bool text_split(struct slice *rest, char byte, struct slice *out);
-/* Unreserved characters, sub-delimiters, whole percent escapes (RFC 3986 2), and those of `also`.
+/* Unreserved characters, sub-delimiters, whole percent escapes (RFC 3986 2), and what `also` has.
  */
 bool text_is_uri(struct slice text, const char *also);
 /* uri-host [":" port]; user information is not for a Host. */

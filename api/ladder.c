@@ -33,6 +33,13 @@ void refusal_set(struct refusal *refusal, int status, enum rpc_code code, const 
 	*refusal = (struct refusal){ .status = status, .code = code, .message = message };
 }
 
+void refusal_set_tasks(struct refusal *refusal)
+{
+	refusal_set(refusal, 400, RPC_MISSING_CAPABILITY, "Missing required client capability");
+	refusal->data =
+	    slice_of("{\"requiredCapabilities\":{\"extensions\":{\"" MCP_TASKS "\":{}}}}");
+}
+
 static enum ladder refuse(struct refusal *refusal, int status, enum rpc_code code,
 			  const char *message)
 {
@@ -50,7 +57,8 @@ bool ladder_origin(const struct call *call, const struct gate *gate, struct refu
 	if (count == 1 &&
 	    header_origin_allowed(origin, gate->allowed_origins, host, gate->allowed_hosts))
 		return true;
-	refusal_set(refusal, 403, RPC_INVALID_REQUEST, "This Origin is not allowed");
+	refusal_set(refusal, 403, RPC_INVALID_REQUEST,
+		    "This Origin is not allowed; the setting allowed-origins names those that are");
 	return false;
 }
 
@@ -67,7 +75,9 @@ bool ladder_gate(const struct call *call, const struct gate *gate, struct refusa
 	struct slice value;
 	size_t count = 0;
 	if (!host_fits(call, gate)) {
-		refusal_set(refusal, 403, RPC_INVALID_REQUEST, "This Host is not served here");
+		refusal_set(
+		    refusal, 403, RPC_INVALID_REQUEST,
+		    "This Host is not served here; the setting allowed-hosts names those that are");
 		return false;
 	}
 	if (!slice_is(call->method, "POST")) {
@@ -133,8 +143,7 @@ static enum ladder climb_unclaimed(const struct call *call, const struct rpc *rp
 		      "params._meta needs \"" META_VERSION "\" and \"" META_CAPABILITIES "\"");
 }
 
-/* One header that repeats a value of the body: present, once, equal. `wrapped`: perhaps in base64.
- */
+/* One header that repeats a value of the body: there, once, equal. `wrapped`: perhaps in base64. */
 static bool header_repeats(const struct call *call, const char *name, bool wrapped,
 			   struct slice body, struct arena *arena, struct refusal *refusal)
 {
@@ -230,9 +239,7 @@ static enum ladder climb_request(const struct call *call, const struct rpc *rpc,
 	top->declares_tasks = declares_tasks(capabilities);
 	top->asks = input_declared(capabilities);
 	if (methods[top->method].needs_tasks && !top->declares_tasks) {
-		refusal_set(refusal, 400, RPC_MISSING_CAPABILITY,
-			    "Missing required client capability");
-		refusal->data = slice_of(MCP_TASKS_REQUIRED);
+		refusal_set_tasks(refusal);
 		return LADDER_REFUSED;
 	}
 	/* tools/call looks at its effect ID first. */

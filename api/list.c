@@ -99,7 +99,7 @@ void list_begin(struct request *request, void (*go_on)(struct request *request))
 		    request, "params.cursor was not given by this list; begin again without one",
 		    (struct slice){});
 	else if (catalog_number(request->api->catalog) == 0)
-		api_look_again(request->api, request, go_on);
+		api_look_again(request, go_on);
 	else
 		go_on(request);
 }

@@ -305,15 +305,6 @@ static void on_life(struct ev_loop *, ev_timer *timer, int)
 		end(listen);
 }
 
-static void refuse(struct request *request, int status, enum rpc_code code, const char *message)
-{
-	struct refusal refusal = {};
-	refusal_set(&refusal, status, code, message);
-	if (code == RPC_MISSING_CAPABILITY)
-		refusal.data = slice_of(MCP_TASKS_REQUIRED);
-	request_refuse(request, &refusal);
-}
-
 static struct listen *listen_new(struct request *request)
 {
 	struct listens *listens = request->api->listens;
@@ -386,20 +377,28 @@ static void start(struct request *request)
 		open_stream(listen);
 }
 
+/* False: `refusal` says why not. */
+static bool is_fit(const struct request *request, struct refusal *refusal)
+{
+	if (!header_accepts_events(request->call))
+		refusal_set(refusal, 406, RPC_INVALID_REQUEST,
+			    "Accept must let text/event-stream in for this method");
+	else if (request->call->body.len > LISTEN_BODY_BYTES_MAX)
+		refusal_set(refusal, 413, RPC_INVALID_REQUEST,
+			    "The body is too large for this method");
+	else if (subscription_names_tasks(request->rpc.params) && !request->top.declares_tasks)
+		refusal_set_tasks(refusal);
+	else
+		return true;
+	return false;
+}
+
 void mcp_listen(struct request *request)
 {
 	struct call *call = request->call;
-	if (!header_accepts_events(call)) {
-		refuse(request, 406, RPC_INVALID_REQUEST,
-		       "Accept must let text/event-stream in for this method");
-		return;
-	}
-	if (call->body.len > LISTEN_BODY_BYTES_MAX) {
-		refuse(request, 413, RPC_INVALID_REQUEST, "The body is too large for this method");
-		return;
-	}
-	if (subscription_names_tasks(request->rpc.params) && !request->top.declares_tasks) {
-		refuse(request, 400, RPC_MISSING_CAPABILITY, "Missing required client capability");
+	struct refusal refusal;
+	if (!is_fit(request, &refusal)) {
+		request_refuse(request, &refusal);
 		return;
 	}
 	struct subscription *wanted = arena_alloc(call->arena, sizeof *wanted);

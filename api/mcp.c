@@ -28,12 +28,14 @@ static void refuse_token(struct call *call, enum auth_answer answer)
 		break;
 	case AUTH_MALFORMED:
 		reason = "malformed";
-		refusal_set(&refusal, 400, RPC_INVALID_REQUEST, "Authorization is malformed");
+		refusal_set(&refusal, 400, RPC_INVALID_REQUEST,
+			    "Authorization is malformed: it must come once, as Bearer TOKEN");
 		refusal.extra = "WWW-Authenticate: Bearer error=\"invalid_request\"\r\n";
 		break;
 	case AUTH_UNKNOWN:
 		reason = "unknown token";
-		refusal_set(&refusal, 401, RPC_INVALID_REQUEST, "The token is not known");
+		refusal_set(&refusal, 401, RPC_INVALID_REQUEST,
+			    "The bearer token is not known here");
 		refusal.extra = "WWW-Authenticate: Bearer error=\"invalid_token\"\r\n";
 		break;
 	case AUTH_FULL:

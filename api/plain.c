@@ -310,8 +310,7 @@ constexpr double PROGRESS_MAX = 0.99;           /* only the answer is the end */
 constexpr double PROGRESS_STEP = 0.01;          /* of what is left, where only the text is new */
 constexpr double PROGRESS_STEP_MIN = 0.000'001; /* what is printed has to rise */
 
-/* It has to rise with each notification, while a task's own fraction begins anew with each phase.
- */
+/* It has to rise with each notification; a task's own fraction begins anew with each phase. */
 static bool progress_rises(struct plain *plain, const struct task_view *view, bool news)
 {
 	double at = view->progress > 0 && view->progress <= 1 ? view->progress * PROGRESS_MAX : 0;

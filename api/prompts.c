@@ -153,7 +153,7 @@ void mcp_prompts_get(struct request *request)
 	if (prompt)
 		get_prompt(request, prompt, arguments);
 	else if (!request->looked_again)
-		api_look_again(request->api, request, mcp_prompts_get);
+		api_look_again(request, mcp_prompts_get);
 	else
 		request_refuse_params(request, "Unknown prompt; prompts/list has those there are",
 				      (struct slice){});

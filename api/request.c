@@ -146,8 +146,9 @@ static bool has_room(struct request *request, size_t bytes)
 	request_refuse(request, &(struct refusal){
 				    .status = 503,
 				    .code = RPC_INTERNAL,
-				    .message = "Too many large answers are not taken yet; try "
-					       "again shortly",
+				    .message = "The answer is large, and too many large ones "
+					       "wait for their readers; send the same again "
+					       "shortly",
 				    .extra = RETRY_AFTER,
 				});
 	return false;

@@ -81,7 +81,7 @@ static void read_declared(struct request *request, struct slice uri)
 	else if ((resource = packs_template_of(packs, uri, &values)))
 		reply_template(request, resource, uri, buf_slice(&values));
 	else if (!request->looked_again)
-		api_look_again(request->api, request, mcp_resources_read);
+		api_look_again(request, mcp_resources_read);
 	else
 		resource_refuse_unknown(request, uri);
 }

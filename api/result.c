@@ -1,4 +1,4 @@
-/* result.c - see result.h. Called by tools.c, tasks.c and listen.c. The stored part of a result is
+/* result.c - see result.h. The stored part of a result is
  * spliced in byte for byte, so that a repeat is answered with the very same bytes (design §2). */
 #include "api/result.h"
 

@@ -384,7 +384,7 @@ void mcp_tools_call(struct request *request)
 	else if (entry)
 		call_tool(request, entry, arguments);
 	else if (!request->looked_again)
-		api_look_again(request->api, request, mcp_tools_call);
+		api_look_again(request, mcp_tools_call);
 	else
 		refuse_unknown(request, name);
 }

@@ -9,20 +9,19 @@
 #include "test/test.h"
 
 #define MESSAGES(text) "[{\"role\":\"user\",\"content\":{\"type\":\"text\",\"text\":\"" text "\"}}]"
-#define FIRST                                                                                    \
-	"{\"prompts\":[{\"name\":\"z\",\"published\":{\"name\":\"z\",\"description\":\"d\","     \
-	"\"arguments\":[{\"name\":\"a\",\"required\":true},{\"name\":\"b\"}]},"                  \
-	"\"complete\":{},\"messages\":" MESSAGES(                                                \
-	    "{/args/a}|{/args/b}|{/minted/effect_id}|"                                           \
-	    "{/minted/effect_id}") "}],"                                                         \
-				   "\"resources\":[{\"uri\":\"a:b\",\"published\":{},"           \
-				   "\"contents\":{\"uri\":\"a:b\"}}],"                           \
-				   "\"templates\":[{\"uriTemplate\":\"a:{x}\",\"published\":{}," \
-				   "\"complete\":{},"                                            \
-				   "\"mimeType\":\"text/plain\",\"text\":\"{/args/x}\"}]}"
-#define SECOND                                                                          \
-	"{\"prompts\":[{\"name\":\"a\",\"published\":{\"name\":\"a\"},\"complete\":{}," \
-	"\"messages\":" MESSAGES("{/input/k/x}") "}],\"resources\":[],\"templates\":[]}"
+#define FILLED         MESSAGES("{/args/a}|{/args/b}|{/minted/effect_id}|{/minted/effect_id}")
+#define ANSWERED       MESSAGES("{/input/k/x}")
+
+static const char FIRST[] =
+    "{\"prompts\":[{\"name\":\"z\",\"complete\":{},\"messages\":" FILLED ",\"published\":"
+    "{\"name\":\"z\",\"description\":\"d\","
+    "\"arguments\":[{\"name\":\"a\",\"required\":true},{\"name\":\"b\"}]}}],"
+    "\"resources\":[{\"uri\":\"a:b\",\"published\":{},\"contents\":{\"uri\":\"a:b\"}}],"
+    "\"templates\":[{\"uriTemplate\":\"a:{x}\",\"published\":{},\"complete\":{},"
+    "\"mimeType\":\"text/plain\",\"text\":\"{/args/x}\"}]}";
+static const char SECOND[] =
+    "{\"prompts\":[{\"name\":\"a\",\"published\":{\"name\":\"a\"},\"complete\":{},"
+    "\"messages\":" ANSWERED "}],\"resources\":[],\"templates\":[]}";
 
 static struct packs *packs_of(void)
 {
@@ -89,7 +88,7 @@ HF_TEST(packs, a_prompt_is_filled_with_arguments_and_one_new_effect_id)
 					   (struct slice){}, &result, &err),
 			     HF_OK, "%s", err.text);
 		struct slice text = text_of(&result);
-		cr_assert_eq(text.len, strlen("\"{/args/b}|||\"") + 2 * 36);
+		cr_assert_eq(text.len, strlen("\"{/args/b}|||\"") + (size_t)2 * 36);
 		cr_assert_eq(memcmp(text.data, "\"{/args/b}||", 12),
 			     0); /* put in once, not again */
 		memcpy(minted[i], text.data + 12, 36);
