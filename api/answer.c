@@ -26,7 +26,7 @@ struct slice answer_data(struct arena *arena, const char *type, const char *exec
 void answer_tool_error(struct request *request, const char *text, struct slice structured)
 {
 	hf_cleanup(buf) struct buf result = {};
-	result_tool_error(text, structured, &result);
+	result_about(nullptr, true, text, structured, &result);
 	request_reply(request, buf_slice(&result));
 }
 
@@ -42,20 +42,23 @@ void answer_bad_arguments(struct request *request, const char *fault, const char
 	    answer_data(arena, "invalid_arguments", "no", "reason", slice_of(fault)));
 }
 
+/* `view`: of the task that a result names in its _meta; nullptr where there is none. */
 static void refuse(struct request *request, enum effect_carrier carrier, enum rpc_code code,
-		   const char *text, struct slice data)
+		   const struct task_view *view, const char *text, struct slice data)
 {
-	if (carrier == EFFECT_CARRIER_ARGUMENT)
-		answer_tool_error(request, text, data);
-	else
-		request_refuse(request,
-			       &(struct refusal){
-				   .status = 200, .code = code, .message = text, .data = data });
+	if (carrier == EFFECT_CARRIER_ARGUMENT) {
+		hf_cleanup(buf) struct buf result = {};
+		result_about(view, true, text, data, &result);
+		request_reply(request, buf_slice(&result));
+		return;
+	}
+	request_refuse(request, &(struct refusal){
+				    .status = 200, .code = code, .message = text, .data = data });
 }
 
 void answer_expired(struct request *request, const struct effect_id *effect_id)
 {
-	refuse(request, effect_id->carrier, RPC_EXPIRED,
+	refuse(request, effect_id->carrier, RPC_EXPIRED, nullptr,
 	       "The work of this effect_id ran earlier and its result is no longer "
 	       "kept. It does not run again. For new work make up a new effect_id.",
 	       answer_data(request->call->arena, "effect_expired", "yes", "idempotencyKey",
@@ -96,25 +99,12 @@ void answer_not_accepted(struct request *request, const struct effect_id *effect
 		return;
 	}
 	hf_assert(outcome == ACCEPT_CONFLICT);
-	refuse(request, effect_id->carrier, RPC_CONFLICT,
+	refuse(request, effect_id->carrier, RPC_CONFLICT, nullptr,
 	       "This effect_id was used before with other arguments, so nothing was "
 	       "run now. To get the earlier work's result send exactly its arguments; "
 	       "for new work make up a new effect_id.",
 	       answer_data(request->call->arena, "idempotency_key_conflict", "no", "idempotencyKey",
 			   effect_id->text));
-}
-
-/* Like refuse, but a result names the task in its _meta. */
-static void refuse_task(struct request *request, enum effect_carrier carrier, enum rpc_code code,
-			const struct task_view *view, const char *text, struct slice data)
-{
-	if (carrier != EFFECT_CARRIER_ARGUMENT) {
-		refuse(request, carrier, code, text, data);
-		return;
-	}
-	hf_cleanup(buf) struct buf result = {};
-	result_about(view, true, text, data, &result);
-	request_reply(request, buf_slice(&result));
 }
 
 static const char *told(struct request *request, const struct task_view *view)
@@ -123,30 +113,15 @@ static const char *told(struct request *request, const struct task_view *view)
 	return arena_copy(request->call->arena, result_status_message(view, &scratch));
 }
 
-static void answer_cancelled(struct request *request, enum effect_carrier carrier,
-			     const struct task_view *view)
+/* What became of it is told between two halves of a sentence. */
+static void refuse_told(struct request *request, enum effect_carrier carrier,
+			const struct task_view *view, enum rpc_code code, const char *type,
+			const char *before, const char *behind)
 {
 	struct arena *arena = request->call->arena;
-	refuse_task(request, carrier, RPC_CANCELLED, view,
-		    arena_format(arena,
-				 "This work was cancelled (%s). Its effect_id stays cancelled; for "
-				 "new work make up a new effect_id.",
-				 told(request, view)),
-		    answer_data(arena, "cancelled", "maybe", "idempotencyKey", view->effect_id));
-}
-
-static void answer_unknown(struct request *request, enum effect_carrier carrier,
-			   const struct task_view *view)
-{
-	struct arena *arena = request->call->arena;
-	refuse_task(request, carrier, RPC_OUTCOME_UNKNOWN, view,
-		    arena_format(arena,
-				 "Not done, and not surely undone: %s. Do not call again with a "
-				 "new effect_id, it might happen twice. The same effect_id tells "
-				 "the outcome once it is settled.",
-				 told(request, view)),
-		    answer_data(arena, "outcome_unknown", "maybe", "idempotencyKey",
-				view->effect_id));
+	refuse(request, carrier, code, view,
+	       arena_format(arena, "%s%s%s", before, told(request, view), behind),
+	       answer_data(arena, type, "maybe", "idempotencyKey", view->effect_id));
 }
 
 static void answer_failed(struct request *request, enum effect_carrier carrier,
@@ -160,12 +135,12 @@ static void answer_failed(struct request *request, enum effect_carrier carrier,
 	}
 	if (!json_member(error, "data", &data) || json_type_of(data) != JSON_OBJECT)
 		data = answer_data(arena, "failed", "maybe", "idempotencyKey", view->effect_id);
-	refuse_task(request, carrier, RPC_INTERNAL, view,
-		    arena_format(arena,
-				 "This work failed: %s. Its effect_id gives this answer again; to "
-				 "try once more make up a new effect_id.",
-				 told(request, view)),
-		    data);
+	refuse(request, carrier, RPC_INTERNAL, view,
+	       arena_format(arena,
+			    "This work failed: %s. Its effect_id gives this answer again; to "
+			    "try once more make up a new effect_id.",
+			    told(request, view)),
+	       data);
 }
 
 void answer_corrupt(struct request *request, const char *executed)
@@ -201,10 +176,15 @@ void answer_outcome(struct request *request, enum effect_carrier carrier,
 			answer_corrupt(request, "yes");
 		return;
 	case TASK_CANCELLED:
-		answer_cancelled(request, carrier, view);
+		refuse_told(
+		    request, carrier, view, RPC_CANCELLED, "cancelled", "This work was cancelled (",
+		    "). Its effect_id stays cancelled; for new work make up a new effect_id.");
 		return;
 	default:
-		answer_unknown(request, carrier, view);
+		refuse_told(request, carrier, view, RPC_OUTCOME_UNKNOWN, "outcome_unknown",
+			    "Not done, and not surely undone: ",
+			    ". Do not call again with a new effect_id, it might happen twice. The "
+			    "same effect_id tells the outcome once it is settled.");
 		return;
 	}
 }
@@ -249,7 +229,7 @@ void answer_still_running(struct request *request, enum effect_carrier carrier,
 		buf_add_format(&data,
 			       ",\"retryAfterMs\":%lld,\"taskId\":\"%s\",\"executed\":\"maybe\"}",
 			       (long long)ANSWER_RETRY_AFTER_MS, task_id_format(&view->id, id));
-		refuse(request, carrier, RPC_IN_PROGRESS, text, buf_slice(&data));
+		refuse(request, carrier, RPC_IN_PROGRESS, view, text, buf_slice(&data));
 		return;
 	}
 	buf_add_text(&data, "{\"type\":\"still_running\",\"effect_id\":");

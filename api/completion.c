@@ -71,46 +71,26 @@ static bool has_variable(struct slice template, struct slice name)
 	return false;
 }
 
-enum found { FOUND, NO_SUCH_REF, NO_SUCH_ARGUMENT };
-
-static enum found find_prompt(const struct packs *packs, struct slice name, struct slice argument,
-			      struct slice *complete)
-{
-	const struct prompt *prompt = packs_prompt(packs, name);
-	if (!prompt)
-		return NO_SUCH_REF;
-	*complete = prompt->complete;
-	return has_argument(prompt, argument) ? FOUND : NO_SUCH_ARGUMENT;
-}
-
-static enum found find_template(const struct packs *packs, struct slice uri, struct slice argument,
-				struct slice *complete)
-{
-	const struct resource *template = packs_template(packs, uri);
-	if (!template)
-		return NO_SUCH_REF;
-	*complete = template->complete;
-	return has_variable(uri, argument) ? FOUND : NO_SUCH_ARGUMENT;
-}
-
-static void complete_ref(struct request *request, bool prompt, const struct buf *ref,
+/* `ref`: of a prompt, else of a URI template. */
+static void complete_ref(struct request *request, bool of_prompt, const struct buf *ref,
 			 const struct buf *name, const struct buf *typed)
 {
 	const struct packs *packs = request->api->packs;
-	struct slice complete = {}, values = {};
-	enum found found = prompt
-			       ? find_prompt(packs, buf_slice(ref), buf_slice(name), &complete)
-			       : find_template(packs, buf_slice(ref), buf_slice(name), &complete);
-	if (found == NO_SUCH_REF && !request->looked_again) {
+	const struct prompt *prompt = of_prompt ? packs_prompt(packs, buf_slice(ref)) : nullptr;
+	const struct resource *template =
+	    of_prompt ? nullptr : packs_template(packs, buf_slice(ref));
+	if (!prompt && !template && !request->looked_again) {
 		api_look_again(request, mcp_completion_complete);
-	} else if (found == NO_SUCH_REF) {
-		refuse(request, prompt ? "Unknown prompt; prompts/list has those there are"
-				       : "Unknown resource template; resources/templates/list has "
-					 "those there are");
-	} else if (found == NO_SUCH_ARGUMENT) {
+	} else if (!prompt && !template) {
+		refuse(request, of_prompt ? "Unknown prompt; prompts/list has those there are"
+					  : "Unknown resource template; resources/templates/list "
+					    "has those there are");
+	} else if (!(prompt ? has_argument(prompt, buf_slice(name))
+			    : has_variable(template->item.key, buf_slice(name)))) {
 		refuse(request, "params.argument.name is none of its arguments");
 	} else {
-		json_member(complete, name->data, &values);
+		struct slice values = {};
+		json_member(prompt ? prompt->complete : template->complete, name->data, &values);
 		reply(request, values, buf_slice(typed));
 	}
 }

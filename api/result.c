@@ -256,8 +256,11 @@ bool result_call(const struct task_view *view, bool replayed, struct buf *out)
 	return add_stored_result(view, &replayed, out);
 }
 
-static void add_content(const char *text, struct slice structured, bool is_error, struct buf *out)
+void result_about(const struct task_view *view, bool is_error, const char *text,
+		  struct slice structured, struct buf *out)
 {
+	hf_assert(!structured.len || is_object(structured));
+
 	buf_add_text(out, "{\"resultType\":\"complete\",\"content\":[{\"type\":\"text\",\"text\":");
 	json_string_encode(slice_of(text), out);
 	buf_add_text(out, "}]");
@@ -266,22 +269,10 @@ static void add_content(const char *text, struct slice structured, bool is_error
 		buf_add_slice(out, structured);
 	}
 	buf_add_text(out, is_error ? ",\"isError\":true" : ",\"isError\":false");
-}
-
-void result_about(const struct task_view *view, bool is_error, const char *text,
-		  struct slice structured, struct buf *out)
-{
-	hf_assert(!structured.len || is_object(structured));
-
-	add_content(text, structured, is_error, out);
+	if (!view) {
+		result_end(out);
+		return;
+	}
 	add_meta(view, nullptr, out);
 	buf_add_byte(out, '}');
-}
-
-void result_tool_error(const char *text, struct slice structured, struct buf *out)
-{
-	hf_assert(is_object(structured));
-
-	add_content(text, structured, true, out);
-	result_end(out);
 }

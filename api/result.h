@@ -28,11 +28,10 @@ void result_handle(const struct task_view *view, bool replayed, int64_t poll_int
 /* CallToolResult of a completed task: its stored part byte for byte. False as above. */
 [[nodiscard]] bool result_call(const struct task_view *view, bool replayed, struct buf *out);
 
-/* A CallToolResult about a task, made here. `structured`: one JSON object, or empty. */
+/* A CallToolResult made here, which a model can act on; about a task, or nullptr. `structured`: one
+ * JSON object, or empty. */
 void result_about(const struct task_view *view, bool is_error, const char *text,
 		  struct slice structured, struct buf *out);
-/* A CallToolResult with isError that a model can act on. `structured` is one JSON object. */
-void result_tool_error(const char *text, struct slice structured, struct buf *out);
 
 /* What a person is told of the task; in `scratch` where it had to be made. Empty: nothing. */
 struct slice result_status_message(const struct task_view *view, struct buf *scratch);

@@ -592,7 +592,7 @@ HF_TEST(result, what_is_written_is_strict_json)
 		result_ack(&out);
 		cr_assert_eq(json_scan(buf_slice(&out), nullptr), HF_OK);
 		buf_clear(&out);
-		result_tool_error("text \"\n", slice_of("{\"type\":\"t\"}"), &out);
+		result_about(nullptr, true, "text \"\n", slice_of("{\"type\":\"t\"}"), &out);
 		cr_assert_eq(json_scan(buf_slice(&out), nullptr), HF_OK);
 	}
 }
