@@ -243,7 +243,8 @@ static enum hf_code check_config(const struct config *config, struct hf_err *err
 			       "callers cannot be told apart: give --tokens-file FILE, or "
 			       "--insecure-dev on loopback");
 	if (!config->keys_file)
-		return hf_fail(err, HF_INVALID, "give --keys-file FILE");
+		return hf_fail(err, HF_INVALID,
+			       "give --keys-file FILE: derived keys need their secrets");
 	if (!config->api_dsn && !config->dsn)
 		return hf_fail(err, HF_INVALID, "give HOLDFAST_API_DSN or HOLDFAST_DSN");
 	return HF_OK;

@@ -1,4 +1,4 @@
-/* call_trace.c - see call_trace.h. Called by tools.c and plain.c. */
+/* call_trace.c - see call_trace.h. Called by tools.c. */
 #include "api/call_trace.h"
 
 #include "runtime/base.h"

@@ -1,8 +1,8 @@
-/* http.h - HTTP/1.1 requests out of bytes; no I/O, no clock. llhttp parses;
- * the lines, lengths and header rules that it leaves to its caller are checked here, in front of it
- * and behind it. Strict on purpose: what two parsers could read in two ways is refused, and a
- * refusal is final, since where the next request would start is then anybody's guess. conn.c reads
- * into it; one parser serves all requests of a connection, one after the other. */
+/* http.h - HTTP/1.1 requests out of bytes; no I/O, no clock. llhttp parses; the lines, lengths and
+ * header rules that it leaves to its caller are checked here, in front of it and behind it. Strict
+ * on purpose: what two parsers could read in two ways is refused, and a refusal is final, since
+ * where the next request would start is then anybody's guess. conn.c reads into it; one parser
+ * serves all requests of a connection, one after the other. */
 #pragma once
 
 #include <stddef.h>

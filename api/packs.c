@@ -14,12 +14,6 @@
 
 static_assert(URI_LEN_MAX <= CURSOR_NAME_LEN_MAX); /* keys of lists */
 
-struct packs {
-	char **docs; /* what everything below points into */
-	size_t docs_count;
-	struct list prompts, resources, templates;
-};
-
 static void clear(struct packs *packs)
 {
 	for (size_t i = 0; i < packs->docs_count; i++)
@@ -152,19 +146,4 @@ const struct resource *packs_template_of(const struct packs *packs, struct slice
 		if (uri_template_match(templates[i].item.key, uri, values))
 			return &templates[i];
 	return nullptr;
-}
-
-const struct list *packs_prompts(const struct packs *packs)
-{
-	return &packs->prompts;
-}
-
-const struct list *packs_resources(const struct packs *packs)
-{
-	return &packs->resources;
-}
-
-const struct list *packs_templates(const struct packs *packs)
-{
-	return &packs->templates;
 }

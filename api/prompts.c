@@ -13,7 +13,7 @@
 
 static void list_prompts(struct request *request)
 {
-	list_reply(request, packs_prompts(request->api->packs));
+	list_reply(request, &request->api->packs->prompts);
 }
 
 void mcp_prompts_list(struct request *request)

@@ -15,7 +15,7 @@ constexpr size_t RESOURCE_BYTES_MAX = 8 << 20; /* of what a template makes */
 
 static void list_resources(struct request *request)
 {
-	list_reply(request, packs_resources(request->api->packs));
+	list_reply(request, &request->api->packs->resources);
 }
 
 void mcp_resources_list(struct request *request)
@@ -25,7 +25,7 @@ void mcp_resources_list(struct request *request)
 
 static void list_templates(struct request *request)
 {
-	list_reply(request, packs_templates(request->api->packs));
+	list_reply(request, &request->api->packs->templates);
 }
 
 void mcp_resources_templates_list(struct request *request)

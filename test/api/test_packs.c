@@ -38,16 +38,16 @@ static struct packs *packs_of(void)
 HF_TEST(packs, are_told_in_order_and_one_that_does_not_read_is_left_out)
 {
 	struct packs *packs = packs_of();
-	const struct prompt *first = packs_prompts(packs)->items;
-	cr_assert_eq(packs_prompts(packs)->count, 2);
+	const struct prompt *first = packs->prompts.items;
+	cr_assert_eq(packs->prompts.count, 2);
 	cr_assert(slice_is(first[0].item.key, "a"));
 	cr_assert(slice_is(first[1].item.key, "z"));
 	cr_assert(slice_is(first[0].item.published, "{\"name\":\"a\"}"));
-	cr_assert_eq(packs_resources(packs)->count, 1);
-	cr_assert_eq(packs_templates(packs)->count, 2); /* with Holdfast's own */
+	cr_assert_eq(packs->resources.count, 1);
+	cr_assert_eq(packs->templates.count, 2); /* with Holdfast's own */
 	packs_replace(packs, nullptr, 0);
-	cr_assert_eq(packs_prompts(packs)->count, 0);
-	cr_assert_eq(packs_templates(packs)->count, 1);
+	cr_assert_eq(packs->prompts.count, 0);
+	cr_assert_eq(packs->templates.count, 1);
 	cr_assert_null(packs_prompt(packs, slice_of("a")));
 	packs_free(packs);
 }
