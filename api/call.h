@@ -1,6 +1,6 @@
 /* call.h - one HTTP request on its way down and its answer on the way up. conn.c makes it, hands
  * it to the router once the body is whole, and waits for its answer, now or later: call_reply once,
- * or call_stream, any number of call_write and call_end. */
+ * or call_stream, any number of call_write, and call_end. */
 #pragma once
 
 #include <stddef.h>

@@ -20,8 +20,8 @@
  * well.
  *
  * A stream is cut as soon as its client is gone: what was not sent yet is dropped, and the socket
- * is closed. One that leaves STREAM_UNSENT_BYTES_MAX unread, or takes nothing for write_timeout_ms,
- * is gone too.
+ * is closed. One that leaves too much unread (call.c), or takes nothing for write_timeout_ms, is
+ * gone too.
  *
  * Callbacks note what happened and call conn_step. The router and on_gone run inside of it and may
  * call call_reply at any time, also at once: it and its like only queue bytes and feed `resume`, so
@@ -39,6 +39,7 @@
 
 #include <ev.h>
 
+#include "api/conn_inner.h"
 #include "api/http.h"
 #include "api/http_write.h"
 #include "runtime/arena.h"
@@ -55,22 +56,10 @@ constexpr size_t IN_BYTES_MAX = 65'536;
  * copied. */
 constexpr size_t CALL_ARENA_BYTES_MAX = 67'108'864;
 constexpr size_t CALL_ARENA_BODIES_MAX = 16;
-constexpr size_t WRITE_PROGRESS_BYTES = 16'384;     /* in write_timeout_ms, or the peer is stuck */
-constexpr size_t STREAM_UNSENT_BYTES_MAX = 262'144; /* before a further write */
+constexpr size_t WRITE_PROGRESS_BYTES = 16'384; /* in write_timeout_ms, or the peer is stuck */
 constexpr double HANGUP_POLL_S = 0.2;
 constexpr int64_t LINGER_MS = 2'000;
 constexpr size_t LINGER_BYTES_MAX = 8'388'608;
-constexpr size_t LOG_PATH_BYTES_MAX = 200;
-
-enum conn_state {
-	CONN_IDLE,
-	CONN_READING,
-	CONN_CALLING,
-	CONN_STREAMING,
-	CONN_WRITING,
-	CONN_LINGERING,
-	CONN_CLOSED,
-};
 
 /* Where each state may go, as bits; to closed always. */
 static const unsigned EDGES[] = {
@@ -83,59 +72,11 @@ static const unsigned EDGES[] = {
 	[CONN_CLOSED] = 0,
 };
 
-struct conn {
-	enum conn_state state;
-	int fd;                   /* -1 once closed */
-	struct conn_owner *owner; /* nullptr once closed */
-	struct ev_loop *loop;
-	void *peer;
-	struct http *http;
-	struct conn_call *call; /* out with the router, unanswered */
-	struct buf in;          /* read, and from `in_taken` on not yet parsed */
-	size_t in_taken;
-	struct buf out; /* written up to `out_sent` */
-	size_t out_sent;
-	size_t out_mark; /* out_sent when the write timer started */
-	size_t out_due;  /* of `out`, counted in due_ms */
-	int64_t due_ms;  /* when all of `out` is to be taken, on the boot clock; 0: it was */
-	size_t held;     /* of `out`, counted in the owner's held_bytes */
-	size_t lingered_bytes;
-	ev_io read_io, write_io;
-	ev_timer timer;  /* of the state */
-	ev_timer hangup; /* while `in` is full */
-	ev_timer resume; /* never started, only fed */
-	bool stepping;
-	bool end;         /* of the stream: no byte will come any more */
-	bool hung_up;     /* the kernel says so, behind bytes that are not read yet */
-	bool lost;        /* reset, or not to be written to */
-	bool body_seen;   /* the timer is the body's */
-	bool timed_out;   /* the timer of the state fired */
-	bool answered;    /* the answer of this request is in `out` */
-	bool close_after; /* this answer is the last */
-	bool drained;     /* what stood in `out` is sent, and whoever streams is not told yet */
-};
-
-/* A call and the way back from it; lives in the call's own arena. */
-struct conn_call {
-	struct call call;
-	struct conn *conn;
-	bool head;
-	bool keep_alive;
-	bool chunks;
-	bool streaming;
-	int64_t start_ms;
-};
-
 static void conn_step(struct conn *conn);
 
 static size_t unparsed(const struct conn *conn)
 {
 	return conn->in.len - conn->in_taken;
-}
-
-static size_t unsent(const struct conn *conn)
-{
-	return conn->out.len - conn->out_sent;
 }
 
 /* For the state; 0 or less: none. */
@@ -146,14 +87,6 @@ static void state_timer(struct conn *conn, int64_t after_ms)
 		timer_set(conn->loop, &conn->timer, after_ms);
 	else
 		ev_timer_stop(conn->loop, &conn->timer);
-}
-
-/* Says how much is held, after `out` changed. */
-static void hold(struct conn *conn)
-{
-	hf_assert(conn->owner->held_bytes >= conn->held);
-	conn->owner->held_bytes += conn->out.len - conn->held;
-	conn->held = conn->out.len;
 }
 
 /* The socket takes no more: what was queued since it last did so gets its time. */
@@ -261,9 +194,9 @@ static void watch_progress(struct conn *conn)
 /* Writes what the socket takes; false when the peer is lost. */
 static bool flush(struct conn *conn)
 {
-	while (unsent(conn) > 0) {
-		ssize_t n =
-		    send(conn->fd, conn->out.data + conn->out_sent, unsent(conn), MSG_NOSIGNAL);
+	while (conn_unsent(conn) > 0) {
+		ssize_t n = send(conn->fd, conn->out.data + conn->out_sent, conn_unsent(conn),
+				 MSG_NOSIGNAL);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
@@ -288,7 +221,7 @@ static bool flush(struct conn *conn)
 		buf_deinit(&conn->out);
 	else
 		buf_clear(&conn->out);
-	hold(conn);
+	conn_hold(conn);
 	return true;
 }
 
@@ -414,7 +347,7 @@ static bool advance_streaming(struct conn *conn)
 		conn_shut(conn);
 		return true;
 	}
-	if (conn->drained && unsent(conn) == 0) {
+	if (conn->drained && conn_unsent(conn) == 0) {
 		conn->drained = false;
 		struct call *call = &conn->call->call;
 		if (call->on_drained)
@@ -430,7 +363,7 @@ static bool advance_writing(struct conn *conn)
 		conn_shut(conn);
 		return true;
 	}
-	if (unsent(conn) > 0)
+	if (conn_unsent(conn) > 0)
 		return false;
 	conn->answered = false;
 	if (!conn->close_after) {
@@ -605,119 +538,24 @@ void conn_close(struct conn *conn)
 		conn_free(conn);
 }
 
-bool call_header(const struct call *call, const char *name, struct slice *value, size_t *count)
+void conn_hold(struct conn *conn)
 {
-	size_t found = 0;
-	http_find_header(call->headers, call->headers_count, name, value, &found);
-	if (count)
-		*count = found;
-	return found > 0;
+	hf_assert(conn->owner->held_bytes >= conn->held);
+	conn->owner->held_bytes += conn->out.len - conn->held;
+	conn->held = conn->out.len;
 }
 
-static void log_answer(const struct conn_call *out, int status)
-{
-	metric_add(METRIC_http_answers_total, out->call.gone ? "gone" : metric_status(status), 1);
-	struct slice path = out->call.path;
-	if (path.len > LOG_PATH_BYTES_MAX)
-		path.len = LOG_PATH_BYTES_MAX;
-	log_debug("answered", "method", arena_copy(out->call.arena, out->call.method), "path",
-		  arena_copy(out->call.arena, path), "status", LOG_INT(status), "ms",
-		  LOG_INT(clock_boot_ms() - out->start_ms), "gone", out->call.gone ? "yes" : "no",
-		  nullptr);
-}
-
-/* Lets the machine go on, from the loop. */
-static void resume(struct conn *conn)
+void conn_resume(struct conn *conn)
 {
 	if (!conn->stepping && conn->state != CONN_CLOSED)
 		ev_feed_event(conn->loop, &conn->resume, EV_CUSTOM);
 }
 
-/* Ends the call; `reply` nullptr: nothing, or what was streamed, is all. */
-static void finish(struct conn_call *out, int status, const struct reply *reply)
+void conn_call_over(struct conn *conn)
 {
-	struct conn *conn = out->conn;
-	hf_assert(conn->call == out);
-	log_answer(out, status);
-	if (conn->state != CONN_CLOSED) {
-		conn->answered = true;
-		conn->close_after = out->call.gone || !out->keep_alive || conn->owner->closing;
-		if (reply && !out->call.gone)
-			http_write_reply(&conn->out, reply, conn->close_after, out->head);
-		else if (out->chunks && !out->head && !out->call.gone)
-			http_write_last_chunk(&conn->out);
-		hold(conn);
-	}
-	conn->call = nullptr;
-	arena_free(out->call.arena);
+	hf_assert(!conn->call);
 	if (conn->state == CONN_CLOSED && !conn->stepping)
 		conn_free(conn);
 	else
-		resume(conn);
-}
-
-bool call_has_room(struct call *call, size_t bytes)
-{
-	const struct conn_call *out = container_of(call, struct conn_call, call);
-	const struct conn_owner *owner = out->conn->owner;
-	if (!owner || owner->limits.held_bytes_max == 0 || bytes <= LISTENER_LARGE_ANSWER_BYTES)
-		return true;
-	return owner->held_bytes + bytes <= owner->limits.held_bytes_max;
-}
-
-void call_reply(struct call *call, const struct reply *reply)
-{
-	struct conn_call *out = container_of(call, struct conn_call, call);
-	hf_assert(!out->conn->answered);
-	hf_assert(!out->streaming);
-	hf_assert(reply || call->gone);
-	finish(out, reply ? reply->status : 0, reply);
-}
-
-void call_stream(struct call *call, const struct stream_head *head)
-{
-	struct conn_call *out = container_of(call, struct conn_call, call);
-	struct conn *conn = out->conn;
-	hf_assert(conn->call == out);
-	hf_assert(!out->streaming);
-	out->streaming = true;
-	if (call->gone)
-		return;
-	/* Decided now, since the head says it; a drain that begins later closes all the same. */
-	out->keep_alive = out->keep_alive && out->chunks && !conn->owner->closing;
-	http_write_stream(&conn->out, head, !out->keep_alive, out->chunks);
-	hold(conn);
-	resume(conn);
-}
-
-void call_write(struct call *call, struct slice bytes)
-{
-	struct conn_call *out = container_of(call, struct conn_call, call);
-	struct conn *conn = out->conn;
-	hf_assert(out->streaming);
-	if (call->gone || conn->lost || out->head)
-		return;
-	if (unsent(conn) > STREAM_UNSENT_BYTES_MAX) {
-		conn->lost = true; /* seen by the next step */
-		call->too_slow = true;
-	} else if (out->chunks) {
-		http_write_chunk(&conn->out, bytes);
-	} else {
-		buf_add_slice(&conn->out, bytes);
-	}
-	hold(conn);
-	resume(conn);
-}
-
-size_t call_unsent(struct call *call)
-{
-	const struct conn_call *out = container_of(call, struct conn_call, call);
-	return call->gone ? 0 : unsent(out->conn);
-}
-
-void call_end(struct call *call)
-{
-	struct conn_call *out = container_of(call, struct conn_call, call);
-	hf_assert(out->streaming);
-	finish(out, 200, nullptr);
+		conn_resume(conn);
 }

@@ -254,12 +254,11 @@ static enum effect_answer read_effect_id(struct request *request, const struct t
 	return effect_id_read_fallback(params, tool->effect_id_fallback, arena, out);
 }
 
-/* False: the request was ended. `fresh`: the call carried none. */
+/* False: the request was ended. */
 static bool choose_effect_id(struct request *request, const struct tool *tool,
-			     struct slice arguments, struct effect_id *out, bool *fresh)
+			     struct slice arguments, struct accepting *accepting)
 {
-	struct arena *arena = request->call->arena;
-	*fresh = false;
+	struct effect_id *out = &accepting->effect_id;
 	switch (read_effect_id(request, tool, arguments, out)) {
 	case EFFECT_FOUND:
 		return true;
@@ -276,10 +275,10 @@ static bool choose_effect_id(struct request *request, const struct tool *tool,
 		refuse_absent(request);
 		return false;
 	}
-	*fresh = true;
 	char minted[EFFECT_ID_MINTED_LEN + 1];
-	effect_id_mint(minted);
-	out->text = (struct slice){ arena_strdup(arena, minted), EFFECT_ID_MINTED_LEN };
+	accepting->minted = true;
+	accepting->intent_window_ms = tool->intent_window_ms;
+	out->text = slice_of(arena_strdup(request->call->arena, effect_id_mint(minted)));
 	out->carrier = EFFECT_CARRIER_ARGUMENT; /* what there is to say, a model should see */
 	return true;
 }
@@ -297,8 +296,7 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 	struct arena *arena = request->call->arena;
 	const struct tool *tool = entry->tool;
 	struct accepting *accepting = arena_alloc(arena, sizeof *accepting);
-	bool fresh;
-	if (!choose_effect_id(request, tool, arguments, &accepting->effect_id, &fresh))
+	if (!choose_effect_id(request, tool, arguments, accepting))
 		return;
 	if (request->rpc.holds_nul) {
 		refuse_nul(request);
@@ -310,8 +308,6 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 	accepting->poll_interval_ms = tool->poll_interval_ms;
 	accepting->answer_window_ms = tool->answer_window_ms;
 	accepting->on_disconnect = tool->on_disconnect;
-	accepting->minted = fresh;
-	accepting->intent_window_ms = fresh ? tool->intent_window_ms : 0;
 	accepting->call = (struct accept_call){
 		.tool = tool->id,
 		.result_ttl_ms = tool->result_ttl_ms,
@@ -326,7 +322,7 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 	json_canonical(arguments, "effect_id", &canonical);
 	fingerprint(buf_slice(&canonical), accepting->call.fingerprint);
 
-	accepting->ask = slice_of(arena_copy(arena, tool->ask));
+	accepting->ask = arena_slice(arena, tool->ask);
 	accepting->ask_go_on = tool->ask_go_on;
 	accepting->trace_id = call_trace_id(accepting->call.trace, arena);
 	request->detail = accepting;
