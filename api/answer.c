@@ -7,10 +7,8 @@
 #include "runtime/metrics.h"
 #include "runtime/task.h"
 
-static struct slice in_arena(struct arena *arena, const struct buf *text)
-{
-	return (struct slice){ arena_copy(arena, buf_slice(text)), text->len };
-}
+/* A queue is not emptied in a moment. */
+static constexpr char RETRY_AFTER_QUEUE[] = "Retry-After: 5\r\n";
 
 struct slice answer_data(struct arena *arena, const char *type, const char *executed,
 			 const char *name, struct slice value)
@@ -22,13 +20,13 @@ struct slice answer_data(struct arena *arena, const char *type, const char *exec
 		json_string_encode(value, &data);
 	}
 	buf_add_byte(&data, '}');
-	return in_arena(arena, &data);
+	return arena_slice(arena, buf_slice(&data));
 }
 
 void answer_tool_error(struct request *request, const char *text, struct slice structured)
 {
 	hf_cleanup(buf) struct buf result = {};
-	result_tool_error(text, structured, &result);
+	result_about(nullptr, true, text, structured, &result);
 	request_reply(request, buf_slice(&result));
 }
 
@@ -44,31 +42,31 @@ void answer_bad_arguments(struct request *request, const char *fault, const char
 	    answer_data(arena, "invalid_arguments", "no", "reason", slice_of(fault)));
 }
 
-/* --- Effects without a task ------------------------------------------------------------------- */
-
+/* `view`: of the task that a result names in its _meta; nullptr where there is none. */
 static void refuse(struct request *request, enum effect_carrier carrier, enum rpc_code code,
-		   const char *text, struct slice data)
+		   const struct task_view *view, const char *text, struct slice data)
 {
-	if (carrier == EFFECT_CARRIER_ARGUMENT)
-		answer_tool_error(request, text, data);
-	else
-		request_refuse(request,
-			       &(struct refusal){
-				   .status = 200, .code = code, .message = text, .data = data });
+	if (carrier == EFFECT_CARRIER_ARGUMENT) {
+		hf_cleanup(buf) struct buf result = {};
+		result_about(view, true, text, data, &result);
+		request_reply(request, buf_slice(&result));
+		return;
+	}
+	request_refuse(request, &(struct refusal){
+				    .status = 200, .code = code, .message = text, .data = data });
 }
 
 void answer_expired(struct request *request, const struct effect_id *effect_id)
 {
-	refuse(request, effect_id->carrier, RPC_EXPIRED,
+	refuse(request, effect_id->carrier, RPC_EXPIRED, nullptr,
 	       "The work of this effect_id ran earlier and its result is no longer "
 	       "kept. It does not run again. For new work make up a new effect_id.",
 	       answer_data(request->call->arena, "effect_expired", "yes", "idempotencyKey",
 			   effect_id->text));
 }
 
-/* Whatever carried the effect ID: nothing was stored under it, and the client is to wait, not the
- * model.
- */
+/* The same whatever carried the effect ID, since nothing was stored under it: the client is to
+ * wait, not the model. */
 static void answer_backlog_full(struct request *request)
 {
 	metric_add(METRIC_calls_refused_total, "backlog_full", 1);
@@ -80,7 +78,7 @@ static void answer_backlog_full(struct request *request)
 				      "run. Try again later with the same effect_id",
 			   .data = answer_data(request->call->arena, "backlog_full", "no", nullptr,
 					       (struct slice){}),
-			   .extra = "Retry-After: 5\r\n",
+			   .extra = RETRY_AFTER_QUEUE,
 		       });
 }
 
@@ -101,27 +99,12 @@ void answer_not_accepted(struct request *request, const struct effect_id *effect
 		return;
 	}
 	hf_assert(outcome == ACCEPT_CONFLICT);
-	refuse(request, effect_id->carrier, RPC_CONFLICT,
+	refuse(request, effect_id->carrier, RPC_CONFLICT, nullptr,
 	       "This effect_id was used before with other arguments, so nothing was "
 	       "run now. To get the earlier work's result send exactly its arguments; "
 	       "for new work make up a new effect_id.",
 	       answer_data(request->call->arena, "idempotency_key_conflict", "no", "idempotencyKey",
 			   effect_id->text));
-}
-
-/* --- Tasks ------------------------------------------------------------------------------------ */
-
-/* Like refuse, but a result names the task in its _meta. */
-static void refuse_task(struct request *request, enum effect_carrier carrier, enum rpc_code code,
-			const struct task_view *view, const char *text, struct slice data)
-{
-	if (carrier != EFFECT_CARRIER_ARGUMENT) {
-		refuse(request, carrier, code, text, data);
-		return;
-	}
-	hf_cleanup(buf) struct buf result = {};
-	result_about(view, true, text, data, &result);
-	request_reply(request, buf_slice(&result));
 }
 
 static const char *told(struct request *request, const struct task_view *view)
@@ -130,30 +113,15 @@ static const char *told(struct request *request, const struct task_view *view)
 	return arena_copy(request->call->arena, result_status_message(view, &scratch));
 }
 
-static void answer_cancelled(struct request *request, enum effect_carrier carrier,
-			     const struct task_view *view)
+/* What became of it is told between two halves of a sentence. */
+static void refuse_told(struct request *request, enum effect_carrier carrier,
+			const struct task_view *view, enum rpc_code code, const char *type,
+			const char *before, const char *behind)
 {
 	struct arena *arena = request->call->arena;
-	refuse_task(request, carrier, RPC_CANCELLED, view,
-		    arena_format(arena,
-				 "This work was cancelled (%s). Its effect_id stays cancelled; for "
-				 "new work make up a new effect_id.",
-				 told(request, view)),
-		    answer_data(arena, "cancelled", "maybe", "idempotencyKey", view->effect_id));
-}
-
-static void answer_unknown(struct request *request, enum effect_carrier carrier,
-			   const struct task_view *view)
-{
-	struct arena *arena = request->call->arena;
-	refuse_task(request, carrier, RPC_OUTCOME_UNKNOWN, view,
-		    arena_format(arena,
-				 "Not done, and not surely undone: %s. Do not call again with a "
-				 "new effect_id, it might happen twice. The same effect_id tells "
-				 "the outcome once it is settled.",
-				 told(request, view)),
-		    answer_data(arena, "outcome_unknown", "maybe", "idempotencyKey",
-				view->effect_id));
+	refuse(request, carrier, code, view,
+	       arena_format(arena, "%s%s%s", before, told(request, view), behind),
+	       answer_data(arena, type, "maybe", "idempotencyKey", view->effect_id));
 }
 
 static void answer_failed(struct request *request, enum effect_carrier carrier,
@@ -167,19 +135,19 @@ static void answer_failed(struct request *request, enum effect_carrier carrier,
 	}
 	if (!json_member(error, "data", &data) || json_type_of(data) != JSON_OBJECT)
 		data = answer_data(arena, "failed", "maybe", "idempotencyKey", view->effect_id);
-	refuse_task(request, carrier, RPC_INTERNAL, view,
-		    arena_format(arena,
-				 "This work failed: %s. Its effect_id gives this answer again; a "
-				 "new attempt needs a new effect_id.",
-				 told(request, view)),
-		    data);
+	refuse(request, carrier, RPC_INTERNAL, view,
+	       arena_format(arena,
+			    "This work failed: %s. Its effect_id gives this answer again; to "
+			    "try once more make up a new effect_id.",
+			    told(request, view)),
+	       data);
 }
 
-static void answer_corrupt(struct request *request)
+void answer_corrupt(struct request *request, const char *executed)
 {
 	struct hf_err corrupt = {};
 	enum hf_code code = hf_fail(&corrupt, HF_CORRUPT, "the stored outcome is no JSON object");
-	request_unavailable(request, code, &corrupt, "yes");
+	request_unavailable(request, code, &corrupt, executed);
 }
 
 bool answer_is_due(enum task_state state)
@@ -198,20 +166,25 @@ void answer_outcome(struct request *request, enum effect_carrier carrier,
 		if (result_call(view, replayed, &result))
 			request_reply(request, buf_slice(&result));
 		else
-			answer_corrupt(request);
+			answer_corrupt(request, "yes");
 		return;
 	case TASK_FAILED:
 		if (json_scan(view->error, nullptr) == HF_OK &&
 		    json_type_of(json_trim(view->error)) == JSON_OBJECT)
 			answer_failed(request, carrier, view);
 		else
-			answer_corrupt(request);
+			answer_corrupt(request, "yes");
 		return;
 	case TASK_CANCELLED:
-		answer_cancelled(request, carrier, view);
+		refuse_told(
+		    request, carrier, view, RPC_CANCELLED, "cancelled", "This work was cancelled (",
+		    "). Its effect_id stays cancelled; for new work make up a new effect_id.");
 		return;
 	default:
-		answer_unknown(request, carrier, view);
+		refuse_told(request, carrier, view, RPC_OUTCOME_UNKNOWN, "outcome_unknown",
+			    "Not done, and not surely undone: ",
+			    ". Do not call again with a new effect_id, it might happen twice. The "
+			    "same effect_id tells the outcome once it is settled.");
 		return;
 	}
 }
@@ -220,25 +193,25 @@ void answer_outcome(struct request *request, enum effect_carrier carrier,
 static const char *still_running_text(struct request *request, const struct task_view *view)
 {
 	char id[TASK_ID_TEXT_LEN + 1];
+	struct arena *arena = request->call->arena;
+	const char *status = task_state_mcp(view->state), *message = told(request, view);
+	task_id_format(&view->id, id);
 	if (view->state == TASK_WAITING)
 		return arena_format(
-		    request->call->arena,
+		    arena,
 		    "Not done yet: the work stands still until somebody answers what it asks "
-		    "(status "
-		    "%s: %s); nothing of it is lost. Only a client that declares the Tasks "
-		    "extension "
-		    "can answer, for task %s or by calling the same tool with the same arguments "
-		    "and "
-		    "the same effect_id. Do not start it again under a new effect_id.",
-		    task_state_mcp(view->state), told(request, view),
-		    task_id_format(&view->id, id));
+		    "(status %s: %s); nothing of it is lost. Only a client that declares the Tasks "
+		    "extension can answer, for task %s or by calling the same tool with the same "
+		    "arguments and the same effect_id. Do not start it again under a new "
+		    "effect_id.",
+		    status, message, id);
 	return arena_format(
-	    request->call->arena,
+	    arena,
 	    "Not done yet: the work goes on in the background (status %s: %s) and nothing of it is "
 	    "lost. Do not start it again under a new effect_id. To get its result, call the same "
 	    "tool again with the same arguments and the same effect_id, or call task_status with "
 	    "task_id %s, which waits for the end, and then task_result.",
-	    task_state_mcp(view->state), told(request, view), task_id_format(&view->id, id));
+	    status, message, id);
 }
 
 void answer_still_running(struct request *request, enum effect_carrier carrier,
@@ -256,7 +229,7 @@ void answer_still_running(struct request *request, enum effect_carrier carrier,
 		buf_add_format(&data,
 			       ",\"retryAfterMs\":%lld,\"taskId\":\"%s\",\"executed\":\"maybe\"}",
 			       (long long)ANSWER_RETRY_AFTER_MS, task_id_format(&view->id, id));
-		refuse(request, carrier, RPC_IN_PROGRESS, text, buf_slice(&data));
+		refuse(request, carrier, RPC_IN_PROGRESS, view, text, buf_slice(&data));
 		return;
 	}
 	buf_add_text(&data, "{\"type\":\"still_running\",\"effect_id\":");

@@ -33,6 +33,8 @@ bool answer_is_due(enum task_state state);
 /* Then: its stored result, or why there is none. */
 void answer_outcome(struct request *request, enum effect_carrier carrier,
 		    const struct task_view *view, bool replayed);
+/* Its stored outcome cannot be sent; the log says so. `executed`: as of request_unavailable. */
+void answer_corrupt(struct request *request, const char *executed);
 /* The task goes on; of `view` only id, effect_id, state, attempt, progress and message count. */
 void answer_still_running(struct request *request, enum effect_carrier carrier,
 			  const struct task_view *view);

@@ -1,4 +1,5 @@
-/* api.c - see api.h. Started by cmd_api.c; routes what conn.c hands over. */
+/* api.c - see api.h. Opens what requests share, routes what conn.c hands over, reads the catalog
+ * once a second and whenever a request asks for what is not in it, and drains. */
 #include "api/api.h"
 
 #include <stdlib.h>
@@ -32,8 +33,6 @@
 static constexpr double CATALOG_REFRESH_S = 1.0;
 static constexpr double DRAIN_LOOK_S = 0.02;
 
-/* --- Routes ----------------------------------------------------------------------------------- */
-
 static void on_call(struct call *call)
 {
 	struct api *api = call->server;
@@ -54,8 +53,6 @@ static void on_call(struct call *call)
 		call_refuse(call, (struct slice){}, &refusal);
 	}
 }
-
-/* --- Catalog ---------------------------------------------------------------------------------- */
 
 static void read_catalog(struct api *api);
 
@@ -109,9 +106,9 @@ static void read_catalog(struct api *api)
 	store_catalog(api->store, catalog_number(api->catalog), on_catalog, api);
 }
 
-void api_look_again(struct api *api, struct request *request,
-		    void (*go_on)(struct request *request))
+void api_look_again(struct request *request, void (*go_on)(struct request *request))
 {
+	struct api *api = request->api;
 	request->go_on = go_on;
 	if (api->closing) {
 		request_unavailable(request, HF_CANCELLED, nullptr, "no");
@@ -128,8 +125,6 @@ static void on_refresh(struct ev_loop *, ev_timer *timer, int)
 {
 	read_catalog(container_of(timer, struct api, refresh));
 }
-
-/* --- Presence --------------------------------------------------------------------------------- */
 
 static size_t on_count_open(void *ctx)
 {
@@ -168,8 +163,6 @@ static void open_waiting(struct api *api)
 	api->presence = presence_open(api->loop, api->store, api->config->beat_ms, &hooks);
 	store_on_wake(api->store, on_wake, api);
 }
-
-/* --- Draining --------------------------------------------------------------------------------- */
 
 static void on_left(void *ctx)
 {
@@ -221,17 +214,10 @@ static void drain(struct api *api)
 	ev_timer_start(api->loop, &api->drain);
 }
 
-static void on_terminate(struct ev_loop *, ev_signal *watcher, int)
+static void on_signal(struct ev_loop *, ev_signal *watcher, int)
 {
-	drain(container_of(watcher, struct api, terminate));
+	drain(watcher->data);
 }
-
-static void on_interrupt(struct ev_loop *, ev_signal *watcher, int)
-{
-	drain(container_of(watcher, struct api, interrupt));
-}
-
-/* --- Start and stop --------------------------------------------------------------------------- */
 
 static bool is_loopback(const char *listen)
 {
@@ -257,7 +243,8 @@ static enum hf_code check_config(const struct config *config, struct hf_err *err
 			       "callers cannot be told apart: give --tokens-file FILE, or "
 			       "--insecure-dev on loopback");
 	if (!config->keys_file)
-		return hf_fail(err, HF_INVALID, "give --keys-file FILE");
+		return hf_fail(err, HF_INVALID,
+			       "give --keys-file FILE: derived keys need their secrets");
 	if (!config->api_dsn && !config->dsn)
 		return hf_fail(err, HF_INVALID, "give HOLDFAST_API_DSN or HOLDFAST_DSN");
 	return HF_OK;
@@ -335,9 +322,10 @@ static enum hf_code api_open(struct api *api, struct hf_err *err)
 	ev_timer_init(&api->refresh, on_refresh, 0, CATALOG_REFRESH_S);
 	ev_timer_start(api->loop, &api->refresh);
 	ev_timer_init(&api->drain, on_drain, DRAIN_LOOK_S, DRAIN_LOOK_S);
-	ev_signal_init(&api->terminate, on_terminate, SIGTERM);
+	ev_signal_init(&api->terminate, on_signal, SIGTERM);
+	ev_signal_init(&api->interrupt, on_signal, SIGINT);
+	api->terminate.data = api->interrupt.data = api;
 	ev_signal_start(api->loop, &api->terminate);
-	ev_signal_init(&api->interrupt, on_interrupt, SIGINT);
 	ev_signal_start(api->loop, &api->interrupt);
 	return HF_OK;
 }
@@ -350,8 +338,7 @@ static void api_close(struct api *api)
 	api->monitor = monitor_close(api->monitor);
 	if (api->store)
 		store_close(api->store);
-	if (api->listener)
-		listener_close(api->listener);
+	listener_close(api->listener);
 	api->presence = presence_close(api->presence);
 	api->plains = plains_free(api->plains);
 	api->listens = listens_free(api->listens);

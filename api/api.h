@@ -60,8 +60,7 @@ struct api {
 int api_run(const struct config *config);
 
 /* Reads the catalog once more and then calls `go_on`; ends the request where the store is away. */
-void api_look_again(struct api *api, struct request *request,
-		    void (*go_on)(struct request *request));
+void api_look_again(struct request *request, void (*go_on)(struct request *request));
 
 /* health.c: GET /healthz (the process runs) and GET /readyz (send it requests). */
 void health_live(struct call *call);

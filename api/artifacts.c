@@ -60,13 +60,16 @@ static void read_stored(struct request *request)
 	struct principal *principal = request->principal;
 	struct api *api = request->api;
 	if (principal->reads >= AUTH_READS_MAX) {
-		request_refuse_bound(request, 429, "artifact_reads_per_principal",
-				     "Too many artifacts are being read for this caller");
+		request_refuse_bound(
+		    request, 429, "artifact_reads_per_principal",
+		    "Nothing was read: too many artifacts at once for this caller; try "
+		    "again shortly");
 		return;
 	}
 	if (api->artifact_reads >= ARTIFACT_READS_MAX) {
-		request_refuse_bound(request, 503, "artifact_reads",
-				     "Too many artifacts are being read");
+		request_refuse_bound(
+		    request, 503, "artifact_reads",
+		    "Nothing was read: too many artifacts at once; try again shortly");
 		return;
 	}
 	const struct artifact_look look = { principal->owner, &reading->id, reading->name,
@@ -81,9 +84,7 @@ static struct slice variable(struct slice values, const char *name, struct arena
 	struct slice value;
 	bool there = json_member(values, name, &value);
 	hf_assert(there);
-	hf_cleanup(buf) struct buf text = {};
-	json_string_decode(value, &text);
-	return (struct slice){ arena_copy(arena, buf_slice(&text)), text.len };
+	return json_string_copy(value, arena);
 }
 
 void artifact_read(struct request *request, struct slice uri)

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
+#include "api/http_text.h"
 #include "runtime/base.h"
 #include "runtime/id.h"
 #include "runtime/key.h"
@@ -34,13 +34,7 @@ struct auth {
 
 static bool name_valid(const char *text)
 {
-	size_t len = strlen(text);
-	if (len == 0 || len > AUTH_NAME_LEN_MAX)
-		return false;
-	for (size_t i = 0; i < len; i++)
-		if (text[i] < '!' || text[i] > '~')
-			return false;
-	return true;
+	return strlen(text) <= AUTH_NAME_LEN_MAX && text_is_visible(slice_of(text));
 }
 
 static enum hf_code add_token(struct auth *auth, char *line, const char *place, struct hf_err *err)
@@ -148,10 +142,10 @@ void auth_close(struct auth *auth)
 static size_t bucket_of(const char *subject, const char *tenant)
 {
 	uint64_t hash = 14695981039346656037u; /* FNV-1a; chains are bounded by PRINCIPALS_MAX */
-	for (const char *at = subject; *at; at++)
-		hash = (hash ^ (unsigned char)*at) * 1099511628211u;
-	for (const char *at = tenant; *at; at++)
-		hash = (hash ^ (unsigned char)*at) * 1099511628211u;
+	const char *const parts[] = { subject, tenant };
+	for (size_t i = 0; i < countof(parts); i++)
+		for (const char *at = parts[i]; *at; at++)
+			hash = (hash ^ (unsigned char)*at) * 1099511628211u;
 	return hash % BUCKETS;
 }
 
@@ -174,12 +168,6 @@ static bool make_room(struct auth *auth)
 	return false;
 }
 
-static enum auth_answer auth_full(void)
-{
-	metric_add(METRIC_bound_refused_total, "principals", 1);
-	return AUTH_FULL;
-}
-
 static enum auth_answer find_principal(struct auth *auth, const char *issuer, const char *subject,
 				       const char *tenant, struct principal **out)
 {
@@ -190,8 +178,10 @@ static enum auth_answer find_principal(struct auth *auth, const char *issuer, co
 		found = found->next;
 
 	if (!found) {
-		if (auth->principals_count >= AUTH_PRINCIPALS_MAX && !make_room(auth))
-			return auth_full();
+		if (auth->principals_count >= AUTH_PRINCIPALS_MAX && !make_room(auth)) {
+			metric_add(METRIC_bound_refused_total, "principals", 1);
+			return AUTH_FULL;
+		}
 		found = hf_alloc(sizeof *found);
 		found->issuer = hf_strdup(issuer);
 		found->subject = hf_strdup(subject);
@@ -225,19 +215,17 @@ static bool token_spelt_well(struct slice token)
 
 static enum auth_answer bearer_of(const struct call *call, struct slice *token)
 {
-	static constexpr char SCHEME[] = "Bearer";
-	static constexpr size_t scheme_len = sizeof SCHEME - 1;
-
+	const struct slice scheme = slice_of("Bearer");
 	struct slice value;
 	size_t count = 0;
 	if (!call_header(call, "Authorization", &value, &count))
 		return AUTH_MISSING;
 	if (count != 1)
 		return AUTH_MALFORMED;
-	if (value.len < scheme_len || strncasecmp(value.data, SCHEME, scheme_len) != 0)
+	if (!text_begins_any_case(value, scheme))
 		return AUTH_MISSING;
 
-	struct slice rest = { value.data + scheme_len, value.len - scheme_len };
+	struct slice rest = { value.data + scheme.len, value.len - scheme.len };
 	if (rest.len == 0 || rest.data[0] != ' ')
 		return AUTH_MALFORMED;
 	while (rest.len && rest.data[0] == ' ') {

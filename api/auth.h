@@ -21,7 +21,7 @@ constexpr size_t AUTH_PRINCIPALS_MAX = 4'096; /* remembered; the longest idle ma
 /* Who asks. Lives at least until auth_release. */
 struct principal {
 	char *issuer, *subject, *tenant;
-	int64_t owner;    /* the store's number; 0: not asked for yet, written by api.c */
+	int64_t owner;    /* the store's number; 0: not asked for yet, written by request.c */
 	unsigned accepts; /* accepts in flight in this process, counted by tools.c and plain.c */
 	unsigned plains;  /* plain calls that wait in this process, counted by plain.c */
 	unsigned updates; /* its answers to tasks in this process, counted by tasks.c */

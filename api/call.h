@@ -1,6 +1,6 @@
 /* call.h - one HTTP request on its way down and its answer on the way up. conn.c makes it, hands
  * it to the router once the body is whole, and waits for its answer, now or later: call_reply once,
- * or call_stream, any number of call_write and call_end. */
+ * or call_stream, any number of call_write, and call_end. */
 #pragma once
 
 #include <stddef.h>
@@ -38,12 +38,14 @@ struct call {
  * and `count` (nullable) says how many: whoever decides by it asks for exactly one. */
 bool call_header(const struct call *call, const char *name, struct slice *value, size_t *count);
 
+/* Of what was refused for a moment: in a second. */
+constexpr char RETRY_AFTER[] = "Retry-After: 1\r\n";
+
 struct reply {
 	int status;
 	const char *content_type; /* nullptr: no body */
 	struct slice body;        /* copied */
 	const char *extra;        /* nullable: further header lines, each ended by \r\n */
-	bool close;               /* close the connection after this answer */
 };
 /* Ends the call: `call` and all of its arena are gone when this returns. May be called from inside
  * the router or on_gone. `reply` may be nullptr when the client is gone: nothing is sent then.

@@ -1,4 +1,4 @@
-/* call_trace.c - see call_trace.h. Called by tools.c and plain.c. */
+/* call_trace.c - see call_trace.h. Called by tools.c. */
 #include "api/call_trace.h"
 
 #include "runtime/base.h"
@@ -22,7 +22,7 @@ struct slice call_trace(struct slice meta, struct arena *arena)
 	trace_pack(&trace, &stored);
 	if (stored.len == 0)
 		return (struct slice){};
-	return (struct slice){ arena_copy(arena, buf_slice(&stored)), stored.len };
+	return arena_slice(arena, buf_slice(&stored));
 }
 
 const char *call_trace_id(struct slice stored, struct arena *arena)

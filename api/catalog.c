@@ -1,5 +1,4 @@
-/* catalog.c - see catalog.h. Filled by api.c each time the store's number has changed; read by
- * tools.c, tasks.c and discover.c. */
+/* catalog.c - see catalog.h. Filled by api.c each time the store's number has changed. */
 #include "api/catalog.h"
 
 #include <stdlib.h>
@@ -9,30 +8,31 @@
 #include "runtime/json.h"
 #include "runtime/log.h"
 
-static constexpr int64_t RESULT_TTL_MS = 604'800'000;      /* 7 days: while there is no tool */
-static constexpr int64_t TOMBSTONE_TTL_MS = 7'776'000'000; /* 90 days */
+/* While there is no tool: 7 and 90 days. */
+static constexpr struct catalog_keeps KEEPS = { 604'800'000, 7'776'000'000 };
+static constexpr int64_t POLL_INTERVAL_MS = 1'000; /* of a tool that is no longer there */
 
 struct catalog {
 	int64_t number;
-	struct catalog_entry *entries; /* by name */
-	size_t count;
+	struct list tools; /* of struct catalog_entry */
 };
 
 struct catalog *catalog_new(void)
 {
-	return hf_alloc(sizeof(struct catalog));
+	struct catalog *catalog = hf_alloc(sizeof *catalog);
+	catalog_replace(catalog, 0, nullptr, 0);
+	return catalog;
 }
 
 static void clear(struct catalog *catalog)
 {
-	for (size_t i = 0; i < catalog->count; i++) {
-		param_headers_free(catalog->entries[i].param_headers);
-		buf_deinit(&catalog->entries[i].json);
-		tool_free(catalog->entries[i].tool);
+	struct catalog_entry *entries = catalog->tools.items;
+	for (size_t i = 0; i < catalog->tools.count; i++) {
+		param_headers_free(entries[i].param_headers);
+		buf_deinit(&entries[i].json);
+		tool_free(entries[i].tool);
 	}
-	free(catalog->entries);
-	catalog->entries = nullptr;
-	catalog->count = 0;
+	free(entries);
 }
 
 struct catalog *catalog_free(struct catalog *catalog)
@@ -44,13 +44,7 @@ struct catalog *catalog_free(struct catalog *catalog)
 	return nullptr;
 }
 
-static int by_name(const void *left, const void *right)
-{
-	const struct catalog_entry *a = left, *b = right;
-	return strcmp(a->tool->name, b->tool->name);
-}
-
-static bool read_tool(const struct store_tool *stored, struct catalog_entry *entry)
+static void read_tool(struct catalog *catalog, const struct store_tool *stored)
 {
 	struct hf_err err = {};
 	struct tool *tool;
@@ -58,7 +52,7 @@ static bool read_tool(const struct store_tool *stored, struct catalog_entry *ent
 	if (tool_new(stored->doc, nullptr, &tool, &err) != HF_OK) {
 		log_error("stored tool does not read", "version", LOG_INT(stored->id), "error",
 			  err.text, nullptr);
-		return false;
+		return;
 	}
 
 	tool->id = stored->id;
@@ -66,28 +60,28 @@ static bool read_tool(const struct store_tool *stored, struct catalog_entry *ent
 								: sizeof tool->version - 1;
 	memcpy(tool->version, stored->version.data, len);
 
-	struct slice schema = tool->input_schema, property;
-	*entry = (struct catalog_entry){
-		.tool = tool,
-		.param_headers = param_headers_new(schema),
-		.names_effect_id =
-		    json_pointer(schema, slice_of("/properties/effect_id"), &property),
-	};
+	struct slice property;
+	struct catalog_entry *entry =
+	    list_add(&catalog->tools, (struct list_item){ .key = slice_of(tool->name) });
+	entry->tool = tool;
+	entry->param_headers = param_headers_new(tool->input_schema);
+	entry->names_effect_id =
+	    json_pointer(tool->input_schema, slice_of("/properties/effect_id"), &property);
 	catalog_publish(tool, &entry->json);
-	return true;
+	entry->item.published = buf_slice(&entry->json);
 }
 
 void catalog_replace(struct catalog *catalog, int64_t number, const struct store_tool *tools,
 		     size_t count)
 {
 	clear(catalog);
-	catalog->number = number;
-	catalog->entries = hf_alloc(count * sizeof *catalog->entries);
+	*catalog = (struct catalog){
+		.number = number,
+		.tools = { .member = "tools", .size = sizeof(struct catalog_entry) },
+	};
 	for (size_t i = 0; i < count; i++)
-		if (read_tool(&tools[i], &catalog->entries[catalog->count]))
-			catalog->count++;
-	if (catalog->count > 1)
-		qsort(catalog->entries, catalog->count, sizeof *catalog->entries, by_name);
+		read_tool(catalog, &tools[i]);
+	list_sort(&catalog->tools);
 }
 
 int64_t catalog_number(const struct catalog *catalog)
@@ -95,66 +89,41 @@ int64_t catalog_number(const struct catalog *catalog)
 	return catalog->number;
 }
 
+const struct list *catalog_list(const struct catalog *catalog)
+{
+	return &catalog->tools;
+}
+
 const struct catalog_entry *catalog_find(const struct catalog *catalog, struct slice name)
 {
-	for (size_t i = 0; i < catalog->count; i++)
-		if (slice_is(name, catalog->entries[i].tool->name))
-			return &catalog->entries[i];
-	return nullptr;
+	return list_find(&catalog->tools, name);
 }
 
-const struct catalog_entry *catalog_find_version(const struct catalog *catalog, int32_t tool)
+int64_t catalog_poll_interval_ms(const struct catalog *catalog, int32_t tool)
 {
-	for (size_t i = 0; i < catalog->count; i++)
-		if (catalog->entries[i].tool->id == tool)
-			return &catalog->entries[i];
-	return nullptr;
+	const struct catalog_entry *entries = catalog->tools.items;
+	for (size_t i = 0; i < catalog->tools.count; i++)
+		if (entries[i].tool->id == tool)
+			return entries[i].tool->poll_interval_ms;
+	return POLL_INTERVAL_MS;
 }
 
-/* As strcmp orders them. */
-static bool comes_behind(const char *name, struct slice after)
+struct catalog_keeps catalog_keeps(const struct catalog *catalog)
 {
-	size_t len = strlen(name), least = len < after.len ? len : after.len;
-	int order = least ? memcmp(name, after.data, least) : 0;
-	return order > 0 || (order == 0 && len > after.len);
-}
-
-void catalog_page(const struct catalog *catalog, struct slice after, size_t most, struct buf *out,
-		  struct slice *last)
-{
-	hf_assert(most > 0);
-
-	size_t at = 0, taken = 0;
-	*last = (struct slice){};
-	while (at < catalog->count && !comes_behind(catalog->entries[at].tool->name, after))
-		at++;
-	for (; at < catalog->count && taken < most; at++, taken++) {
-		if (taken > 0)
-			buf_add_byte(out, ',');
-		buf_add_slice(out, buf_slice(&catalog->entries[at].json));
+	const struct catalog_entry *entries = catalog->tools.items;
+	struct catalog_keeps least = { INT64_MAX, INT64_MAX };
+	bool any = false;
+	for (size_t i = 0; i < catalog->tools.count; i++) {
+		const struct tool *tool = entries[i].tool;
+		if (tool->effect_id == EFFECT_ID_NONE)
+			continue;
+		any = true;
+		if (tool->result_ttl_ms < least.result_ttl_ms)
+			least.result_ttl_ms = tool->result_ttl_ms;
+		if (tool->tombstone_ttl_ms < least.tombstone_ttl_ms)
+			least.tombstone_ttl_ms = tool->tombstone_ttl_ms;
 	}
-	if (at < catalog->count)
-		*last = slice_of(catalog->entries[at - 1].tool->name);
-}
-
-int64_t catalog_result_ttl_ms(const struct catalog *catalog)
-{
-	int64_t least = INT64_MAX;
-	for (size_t i = 0; i < catalog->count; i++)
-		if (catalog->entries[i].tool->effect_id != EFFECT_ID_NONE &&
-		    catalog->entries[i].tool->result_ttl_ms < least)
-			least = catalog->entries[i].tool->result_ttl_ms;
-	return least < INT64_MAX ? least : RESULT_TTL_MS;
-}
-
-int64_t catalog_tombstone_ttl_ms(const struct catalog *catalog)
-{
-	int64_t least = INT64_MAX;
-	for (size_t i = 0; i < catalog->count; i++)
-		if (catalog->entries[i].tool->effect_id != EFFECT_ID_NONE &&
-		    catalog->entries[i].tool->tombstone_ttl_ms < least)
-			least = catalog->entries[i].tool->tombstone_ttl_ms;
-	return least < INT64_MAX ? least : TOMBSTONE_TTL_MS;
+	return any ? least : KEEPS;
 }
 
 /* "7 days", "36 hours", "90 seconds": in the largest unit that is exact. */
@@ -182,11 +151,11 @@ static void add_duration(int64_t ms, struct buf *out)
 static void add_description(const struct tool *tool, struct buf *out)
 {
 	hf_cleanup(buf) struct buf text = {};
-	buf_add_text(&text, tool->description);
 	if (tool->effect_id == EFFECT_ID_NONE) {
-		json_string_encode(buf_slice(&text), out);
+		json_string_encode(slice_of(tool->description), out);
 		return;
 	}
+	buf_add_text(&text, tool->description);
 	buf_add_text(&text,
 		     "\n\nRepeats: use a new effect_id (a UUID, say) for each new piece of "
 		     "work. To repeat a call, after a lost answer for example, send the same "
@@ -208,9 +177,8 @@ static void add_description(const struct tool *tool, struct buf *out)
 static void add_annotations(const struct tool *tool, struct buf *out)
 {
 	struct slice hint;
-	bool add =
-	    tool->effect_id == EFFECT_ID_REQUIRED &&
-	    (!tool->annotations.len || !json_member(tool->annotations, "idempotentHint", &hint));
+	bool add = tool->effect_id == EFFECT_ID_REQUIRED &&
+		   !json_member(tool->annotations, "idempotentHint", &hint);
 	if (!add) {
 		if (tool->annotations.len) {
 			buf_add_text(out, ",\"annotations\":");
@@ -221,13 +189,11 @@ static void add_annotations(const struct tool *tool, struct buf *out)
 
 	buf_add_text(out, ",\"annotations\":{\"idempotentHint\":true");
 	struct slice name, value;
-	if (tool->annotations.len) {
-		for (size_t at = 0; json_object_next(tool->annotations, &at, &name, &value);) {
-			buf_add_byte(out, ',');
-			buf_add_slice(out, name);
-			buf_add_byte(out, ':');
-			buf_add_slice(out, value);
-		}
+	for (size_t at = 0; json_object_next(tool->annotations, &at, &name, &value);) {
+		buf_add_byte(out, ',');
+		buf_add_slice(out, name);
+		buf_add_byte(out, ':');
+		buf_add_slice(out, value);
 	}
 	buf_add_byte(out, '}');
 }

@@ -5,15 +5,17 @@
 
 #include <stdint.h>
 
+#include "api/list.h"
 #include "api/param_headers.h"
 #include "runtime/buf.h"
 #include "runtime/store.h"
 #include "runtime/tool.h"
 
 struct catalog_entry {
+	struct list_item item; /* by name */
 	struct tool *tool;
 	struct param_headers *param_headers; /* nullptr where the schema marks no argument */
-	struct buf json;                     /* as published */
+	struct buf json;                     /* what `item` publishes */
 	bool names_effect_id;                /* the schema has a property effect_id */
 };
 
@@ -27,16 +29,16 @@ void catalog_replace(struct catalog *catalog, int64_t number, const struct store
 int64_t catalog_number(const struct catalog *catalog); /* 0: nothing was read yet */
 
 const struct catalog_entry *catalog_find(const struct catalog *catalog, struct slice name);
-const struct catalog_entry *catalog_find_version(const struct catalog *catalog, int32_t tool);
+const struct list *catalog_list(const struct catalog *catalog); /* by name */
 
-/* Appends up to `most` tools as JSON, with commas between, whose names come behind `after`, in the
- * order of their names. Where more follow, `last` is the name of the last one appended; else empty.
- */
-void catalog_page(const struct catalog *catalog, struct slice after, size_t most, struct buf *out,
-		  struct slice *last);
-/* How long any tool keeps results and tombstones at least. */
-int64_t catalog_result_ttl_ms(const struct catalog *catalog);
-int64_t catalog_tombstone_ttl_ms(const struct catalog *catalog);
+/* How often a task of that version of a tool is to be polled, also when it is no longer there. */
+int64_t catalog_poll_interval_ms(const struct catalog *catalog, int32_t tool);
+
+struct catalog_keeps {
+	int64_t result_ttl_ms, tombstone_ttl_ms;
+};
+/* What all tools keep at least. */
+struct catalog_keeps catalog_keeps(const struct catalog *catalog);
 
 /* A tool as a client sees it. */
 void catalog_publish(const struct tool *tool, struct buf *out);

@@ -1,10 +1,9 @@
 /* companion.c - see companion.h. Called by tools.c, before it looks into the catalog.
  *
- *   arguments checked ─► owner known* ─► task found* (by effect_id and tool) ─┬─► polled* ─►
- * answered ├─► cancelled*, polled* task_status alone looks until something is to be told ─┴─►
- * watched*
- *                                                                   * waits for the store, or a
- * timer
+ *    arguments checked ─► owner known* ─► task found* ─┬─► polled* ─► answered
+ *               (by effect_id and tool, or not at all) ├─► cancelled* ─► polled*
+ *                         task_status, for a while     └─► watched* ─► answered
+ *                                                      * waits for the store, or a timer
  *
  * A model sees what went wrong as a tool error, never as an error of the protocol: a conformance
  * suite calls the first tool of the list without arguments and wants an answer. */
@@ -18,11 +17,13 @@
 #include "api/result.h"
 #include "api/watch.h"
 #include "runtime/base.h"
+#include "runtime/chain.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
 #include "runtime/schema.h"
 #include "runtime/store.h"
 #include "runtime/task.h"
+#include "runtime/timer.h"
 #include "runtime/tool.h"
 
 enum companion { TASK_STATUS, TASK_RESULT, TASK_CANCEL, COMPANIONS };
@@ -99,8 +100,6 @@ struct asking {
 	bool over; /* it has waited enough: the next look is told */
 };
 
-/* --- What they are ---------------------------------------------------------------------------- */
-
 static void publish(enum companion companion, struct buf *out)
 {
 	buf_add_format(out, "{\"name\":\"%s\",\"title\":", tools[companion].name);
@@ -142,8 +141,6 @@ struct slice companions_json(const struct companions *companions)
 {
 	return buf_slice(&companions->json);
 }
-
-/* --- Answers ---------------------------------------------------------------------------------- */
 
 static void answer_missing(struct request *request)
 {
@@ -224,8 +221,6 @@ static void answer_status(struct request *request, const struct task_view *view)
 	request_reply(request, buf_slice(&result));
 }
 
-/* --- task_result, task_cancel ----------------------------------------------------------------- */
-
 static void on_polled(void *ctx, enum hf_code code, const struct task_view *view,
 		      const struct hf_err *err)
 {
@@ -259,18 +254,10 @@ static void on_cancelled(void *ctx, enum hf_code code, const struct hf_err *err)
 	store_poll(request->api->store, request->principal->owner, &asking->id, on_polled, asking);
 }
 
-/* --- task_status ------------------------------------------------------------------------------ */
-
 static struct request *stop_waiting(struct asking *asking)
 {
 	struct request *request = asking->request;
-	struct companions *companions = request->api->companions;
-	if (asking->previous)
-		asking->previous->next = asking->next;
-	else
-		companions->waiting = asking->next;
-	if (asking->next)
-		asking->next->previous = asking->previous;
+	chain_drop(request->api->companions->waiting, asking);
 	ev_timer_stop(request->api->loop, &asking->timer);
 	watch_remove(&asking->watcher);
 	request->call->on_gone = nullptr;
@@ -320,10 +307,7 @@ static void wait_for_end(struct asking *asking)
 		return;
 	}
 	asking->over = asking->wait_ms == 0 || companions->draining;
-	asking->next = companions->waiting;
-	if (asking->next)
-		asking->next->previous = asking;
-	companions->waiting = asking;
+	chain_add(companions->waiting, asking);
 	request->call->on_gone = on_gone;
 	request->call->on_gone_ctx = asking;
 
@@ -334,10 +318,9 @@ static void wait_for_end(struct asking *asking)
 		.ctx = asking,
 	};
 	watch_add(request->api->watch, &asking->watcher, 0);
-	ev_timer_init(&asking->timer, on_waited, (double)asking->wait_ms / 1000, 0);
-	ev_now_update(request->api->loop);
+	ev_init(&asking->timer, on_waited);
 	if (!asking->over)
-		ev_timer_start(request->api->loop, &asking->timer);
+		timer_set(request->api->loop, &asking->timer, asking->wait_ms);
 }
 
 void companions_drain(struct companions *companions)
@@ -346,8 +329,6 @@ void companions_drain(struct companions *companions)
 	for (struct asking *at = companions->waiting; at; at = at->next)
 		look_once_more(at);
 }
-
-/* --- From the call to the task ---------------------------------------------------------------- */
 
 static void act(struct asking *asking)
 {
@@ -393,11 +374,8 @@ static void find(struct request *request)
 static struct slice text_argument(struct request *request, struct slice arguments, const char *name)
 {
 	struct slice value;
-	if (!json_member(arguments, name, &value))
-		return (struct slice){};
-	hf_cleanup(buf) struct buf text = {};
-	json_string_decode(value, &text);
-	return (struct slice){ arena_copy(request->call->arena, buf_slice(&text)), text.len };
+	bool there = json_member(arguments, name, &value);
+	return there ? json_string_copy(value, request->call->arena) : (struct slice){};
 }
 
 /* False: the request was ended. */

@@ -1,7 +1,6 @@
 /* completion.c - completion/complete: the values that a pack offers for an argument of a prompt or
  * a variable of a URI template, by what was typed so far. */
-#include <strings.h>
-
+#include "api/http_text.h"
 #include "api/mcp.h"
 #include "api/packs.h"
 #include "api/result.h"
@@ -26,12 +25,6 @@ static bool read_text(struct slice object, const char *name, struct buf *out)
 	return true;
 }
 
-static bool starts_with(struct slice text, struct slice start)
-{
-	return text.len >= start.len &&
-	       (start.len == 0 || strncasecmp(text.data, start.data, start.len) == 0);
-}
-
 /* `values`: an array of strings, or empty: nothing is offered. */
 static void reply(struct request *request, struct slice values, struct slice typed)
 {
@@ -39,10 +32,10 @@ static void reply(struct request *request, struct slice values, struct slice typ
 	int total = 0;
 	struct slice value;
 	buf_add_text(&result, "{\"resultType\":\"complete\",\"completion\":{\"values\":[");
-	for (size_t at = 0; values.len && json_array_next(values, &at, &value);) {
+	for (size_t at = 0; json_array_next(values, &at, &value);) {
 		hf_cleanup(buf) struct buf text = {};
 		json_string_decode(value, &text);
-		if (!starts_with(buf_slice(&text), typed))
+		if (!text_begins_any_case(buf_slice(&text), typed))
 			continue;
 		if (total < VALUES_MAX) {
 			if (total > 0)
@@ -51,18 +44,16 @@ static void reply(struct request *request, struct slice values, struct slice typ
 		}
 		total++;
 	}
-	buf_add_format(&result, "],\"total\":%d,\"hasMore\":%s},\"_meta\":{", total,
+	buf_add_format(&result, "],\"total\":%d,\"hasMore\":%s}", total,
 		       total > VALUES_MAX ? "true" : "false");
-	result_add_server_info(&result);
-	buf_add_text(&result, "}}");
+	result_end(&result);
 	request_reply(request, buf_slice(&result));
 }
 
 static bool has_argument(const struct prompt *prompt, struct slice name)
 {
-	struct slice arguments, argument;
-	if (!json_member(prompt->item.published, "arguments", &arguments))
-		return false;
+	struct slice arguments = {}, argument;
+	json_member(prompt->item.published, "arguments", &arguments);
 	for (size_t at = 0; json_array_next(arguments, &at, &argument);) {
 		hf_cleanup(buf) struct buf text = {};
 		if (read_text(argument, "name", &text) && slice_equal(buf_slice(&text), name))
@@ -80,45 +71,26 @@ static bool has_variable(struct slice template, struct slice name)
 	return false;
 }
 
-enum found { FOUND, NO_SUCH_REF, NO_SUCH_ARGUMENT };
-
-static enum found find_prompt(const struct packs *packs, struct slice name, struct slice argument,
-			      struct slice *complete)
-{
-	const struct prompt *prompt = packs_prompt(packs, name);
-	if (!prompt)
-		return NO_SUCH_REF;
-	*complete = prompt->complete;
-	return has_argument(prompt, argument) ? FOUND : NO_SUCH_ARGUMENT;
-}
-
-static enum found find_template(const struct packs *packs, struct slice uri, struct slice argument,
-				struct slice *complete)
-{
-	const struct resource *template = packs_template(packs, uri);
-	if (!template)
-		return NO_SUCH_REF;
-	*complete = template->complete;
-	return has_variable(uri, argument) ? FOUND : NO_SUCH_ARGUMENT;
-}
-
-static void complete_ref(struct request *request, bool prompt, const struct buf *ref,
+/* `ref`: of a prompt, else of a URI template. */
+static void complete_ref(struct request *request, bool of_prompt, const struct buf *ref,
 			 const struct buf *name, const struct buf *typed)
 {
 	const struct packs *packs = request->api->packs;
-	struct slice complete = {}, values = {};
-	enum found found = prompt
-			       ? find_prompt(packs, buf_slice(ref), buf_slice(name), &complete)
-			       : find_template(packs, buf_slice(ref), buf_slice(name), &complete);
-	if (found == NO_SUCH_REF && !request->looked_again) {
-		api_look_again(request->api, request, mcp_completion_complete);
-	} else if (found == NO_SUCH_REF) {
-		refuse(request, prompt ? "Unknown prompt" : "Unknown resource template");
-	} else if (found == NO_SUCH_ARGUMENT) {
+	const struct prompt *prompt = of_prompt ? packs_prompt(packs, buf_slice(ref)) : nullptr;
+	const struct resource *template =
+	    of_prompt ? nullptr : packs_template(packs, buf_slice(ref));
+	if (!prompt && !template && !request->looked_again) {
+		api_look_again(request, mcp_completion_complete);
+	} else if (!prompt && !template) {
+		refuse(request, of_prompt ? "Unknown prompt; prompts/list has those there are"
+					  : "Unknown resource template; resources/templates/list "
+					    "has those there are");
+	} else if (!(prompt ? has_argument(prompt, buf_slice(name))
+			    : has_variable(template->item.key, buf_slice(name)))) {
 		refuse(request, "params.argument.name is none of its arguments");
 	} else {
-		if (complete.len > 0)
-			json_member(complete, name->data, &values);
+		struct slice values = {};
+		json_member(prompt ? prompt->complete : template->complete, name->data, &values);
 		reply(request, values, buf_slice(typed));
 	}
 }
@@ -127,8 +99,7 @@ void mcp_completion_complete(struct request *request)
 {
 	struct slice ref, argument, type;
 	hf_cleanup(buf) struct buf name = {}, typed = {}, key = {};
-	if (!request->rpc.params.len || !json_member(request->rpc.params, "ref", &ref) ||
-	    !json_member(ref, "type", &type)) {
+	if (!json_member(request->rpc.params, "ref", &ref) || !json_member(ref, "type", &type)) {
 		refuse(request, "params.ref must name a prompt or a resource template");
 		return;
 	}

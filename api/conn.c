@@ -20,8 +20,8 @@
  * well.
  *
  * A stream is cut as soon as its client is gone: what was not sent yet is dropped, and the socket
- * is closed. One that leaves STREAM_UNSENT_BYTES_MAX unread, or takes nothing for write_timeout_ms,
- * is gone too.
+ * is closed. One that leaves too much unread (call.c), or takes nothing for write_timeout_ms, is
+ * gone too.
  *
  * Callbacks note what happened and call conn_step. The router and on_gone run inside of it and may
  * call call_reply at any time, also at once: it and its like only queue bytes and feed `resume`, so
@@ -39,6 +39,7 @@
 
 #include <ev.h>
 
+#include "api/conn_inner.h"
 #include "api/http.h"
 #include "api/http_write.h"
 #include "runtime/arena.h"
@@ -47,6 +48,7 @@
 #include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
+#include "runtime/timer.h"
 
 constexpr size_t READ_BYTES = 16'384;
 constexpr size_t IN_BYTES_MAX = 65'536;
@@ -54,22 +56,10 @@ constexpr size_t IN_BYTES_MAX = 65'536;
  * copied. */
 constexpr size_t CALL_ARENA_BYTES_MAX = 67'108'864;
 constexpr size_t CALL_ARENA_BODIES_MAX = 16;
-constexpr size_t WRITE_PROGRESS_BYTES = 16'384;     /* in write_timeout_ms, or the peer is stuck */
-constexpr size_t STREAM_UNSENT_BYTES_MAX = 262'144; /* before a further write */
+constexpr size_t WRITE_PROGRESS_BYTES = 16'384; /* in write_timeout_ms, or the peer is stuck */
 constexpr double HANGUP_POLL_S = 0.2;
-constexpr double LINGER_S = 2.0;
+constexpr int64_t LINGER_MS = 2'000;
 constexpr size_t LINGER_BYTES_MAX = 8'388'608;
-constexpr size_t LOG_PATH_BYTES_MAX = 200;
-
-enum conn_state {
-	CONN_IDLE,
-	CONN_READING,
-	CONN_CALLING,
-	CONN_STREAMING,
-	CONN_WRITING,
-	CONN_LINGERING,
-	CONN_CLOSED,
-};
 
 /* Where each state may go, as bits; to closed always. */
 static const unsigned EDGES[] = {
@@ -82,49 +72,6 @@ static const unsigned EDGES[] = {
 	[CONN_CLOSED] = 0,
 };
 
-struct conn {
-	enum conn_state state;
-	int fd;                   /* -1 once closed */
-	struct conn_owner *owner; /* nullptr once closed */
-	struct ev_loop *loop;
-	void *peer;
-	struct http *http;
-	struct conn_call *call; /* out with the router, unanswered */
-	struct buf in;          /* read, and from `in_taken` on not yet parsed */
-	size_t in_taken;
-	struct buf out; /* written up to `out_sent` */
-	size_t out_sent;
-	size_t out_mark; /* out_sent when the write timer started */
-	size_t out_due;  /* of `out`, counted in due_ms */
-	int64_t due_ms;  /* when all of `out` is to be taken, on the boot clock; 0: it was */
-	size_t held;     /* of `out`, counted in the owner's held_bytes */
-	size_t lingered_bytes;
-	ev_io read_io, write_io;
-	ev_timer timer;  /* of the state */
-	ev_timer hangup; /* while `in` is full */
-	ev_timer resume; /* never started, only fed */
-	bool stepping;
-	bool end;         /* of the stream: no byte will come any more */
-	bool hung_up;     /* the kernel says so, behind bytes that are not read yet */
-	bool lost;        /* reset, or not to be written to */
-	bool body_seen;   /* the timer is the body's */
-	bool timed_out;   /* the timer of the state fired */
-	bool answered;    /* the answer of this request is in `out` */
-	bool close_after; /* this answer is the last */
-	bool drained;     /* what stood in `out` is sent, and whoever streams is not told yet */
-};
-
-/* A call and the way back from it; lives in the call's own arena. */
-struct conn_call {
-	struct call call;
-	struct conn *conn;
-	bool head;
-	bool keep_alive;
-	bool chunks;
-	bool streaming;
-	int64_t start_ms;
-};
-
 static void conn_step(struct conn *conn);
 
 static size_t unparsed(const struct conn *conn)
@@ -132,34 +79,14 @@ static size_t unparsed(const struct conn *conn)
 	return conn->in.len - conn->in_taken;
 }
 
-static size_t unsent(const struct conn *conn)
+/* For the state; 0 or less: none. */
+static void state_timer(struct conn *conn, int64_t after_ms)
 {
-	return conn->out.len - conn->out_sent;
-}
-
-static void timer_set(struct conn *conn, double after_s)
-{
-	ev_timer_stop(conn->loop, &conn->timer);
 	conn->timed_out = false;
-	if (after_s <= 0)
-		return;
-	/* libev counts from its cached time, which is old after a long callback. */
-	ev_now_update(conn->loop);
-	ev_timer_set(&conn->timer, after_s, 0);
-	ev_timer_start(conn->loop, &conn->timer);
-}
-
-static void timer_set_ms(struct conn *conn, int64_t after_ms)
-{
-	timer_set(conn, (double)after_ms / 1000);
-}
-
-/* Says how much is held, after `out` changed. */
-static void hold(struct conn *conn)
-{
-	hf_assert(conn->owner->held_bytes >= conn->held);
-	conn->owner->held_bytes += conn->out.len - conn->held;
-	conn->held = conn->out.len;
+	if (after_ms > 0)
+		timer_set(conn->loop, &conn->timer, after_ms);
+	else
+		ev_timer_stop(conn->loop, &conn->timer);
 }
 
 /* The socket takes no more: what was queued since it last did so gets its time. */
@@ -175,12 +102,12 @@ static void due_add(struct conn *conn)
 	conn->out_due = conn->out.len;
 }
 
-static void timer_set_write(struct conn *conn)
+static void write_timer(struct conn *conn)
 {
 	int64_t after_ms = conn->owner->limits.write_timeout_ms;
 	int64_t left_ms = conn->due_ms ? conn->due_ms - clock_boot_ms() : after_ms;
 	left_ms = left_ms > 1 ? left_ms : 1;
-	timer_set_ms(conn, left_ms < after_ms ? left_ms : after_ms);
+	state_timer(conn, left_ms < after_ms ? left_ms : after_ms);
 }
 
 static void conn_move(struct conn *conn, enum conn_state state)
@@ -190,23 +117,23 @@ static void conn_move(struct conn *conn, enum conn_state state)
 	conn->state = state;
 	switch (state) {
 	case CONN_IDLE:
-		timer_set_ms(conn, limits->idle_timeout_ms);
+		state_timer(conn, limits->idle_timeout_ms);
 		break;
 	case CONN_READING:
 		conn->body_seen = false;
-		timer_set_ms(conn, limits->header_timeout_ms);
+		state_timer(conn, limits->header_timeout_ms);
 		break;
 	case CONN_WRITING:
 		conn->out_mark = conn->out_sent;
-		timer_set_write(conn);
+		write_timer(conn);
 		break;
 	case CONN_LINGERING:
-		timer_set(conn, LINGER_S);
+		state_timer(conn, LINGER_MS);
 		break;
 	case CONN_STREAMING: /* flush starts it while there is something to take */
 	case CONN_CALLING:
 	case CONN_CLOSED:
-		timer_set(conn, 0);
+		state_timer(conn, 0);
 		break;
 	}
 }
@@ -254,30 +181,29 @@ static void conn_free(struct conn *conn)
 	free(conn);
 }
 
-/* The time that a peer has to take what it is sent starts anew with each good piece that it took.
- */
+/* The time that a peer has to take what it is sent starts anew with each good piece it took. */
 static void watch_progress(struct conn *conn)
 {
 	bool writing = conn->state == CONN_WRITING || conn->state == CONN_STREAMING;
 	if (!writing || conn->out_sent - conn->out_mark < WRITE_PROGRESS_BYTES)
 		return;
 	conn->out_mark = conn->out_sent;
-	timer_set_write(conn);
+	write_timer(conn);
 }
 
 /* Writes what the socket takes; false when the peer is lost. */
 static bool flush(struct conn *conn)
 {
-	while (unsent(conn) > 0) {
-		ssize_t n =
-		    send(conn->fd, conn->out.data + conn->out_sent, unsent(conn), MSG_NOSIGNAL);
+	while (conn_unsent(conn) > 0) {
+		ssize_t n = send(conn->fd, conn->out.data + conn->out_sent, conn_unsent(conn),
+				 MSG_NOSIGNAL);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
 			ev_io_start(conn->loop, &conn->write_io);
 			due_add(conn);
 			if (conn->state == CONN_STREAMING && !ev_is_active(&conn->timer))
-				timer_set_write(conn);
+				write_timer(conn);
 			return true;
 		}
 		if (n < 0)
@@ -287,7 +213,7 @@ static bool flush(struct conn *conn)
 	}
 	ev_io_stop(conn->loop, &conn->write_io);
 	if (conn->state == CONN_STREAMING)
-		timer_set(conn, 0);
+		state_timer(conn, 0);
 	conn->drained = conn->drained || conn->out_sent > 0;
 	conn->out_sent = conn->out_mark = conn->out_due = 0;
 	conn->due_ms = 0;
@@ -295,7 +221,7 @@ static bool flush(struct conn *conn)
 		buf_deinit(&conn->out);
 	else
 		buf_clear(&conn->out);
-	hold(conn);
+	conn_hold(conn);
 	return true;
 }
 
@@ -384,7 +310,7 @@ static bool advance_reading(struct conn *conn)
 		conn_move(conn, CONN_READING);
 	if (http_stage_of(conn->http) == HTTP_STAGE_BODY && !conn->body_seen) {
 		conn->body_seen = true;
-		timer_set_ms(conn, conn->owner->limits.body_timeout_ms);
+		state_timer(conn, conn->owner->limits.body_timeout_ms);
 		if (http_wants_continue(conn->http) && unparsed(conn) == 0) {
 			http_write_continue(&conn->out);
 			if (!flush(conn))
@@ -421,7 +347,7 @@ static bool advance_streaming(struct conn *conn)
 		conn_shut(conn);
 		return true;
 	}
-	if (conn->drained && unsent(conn) == 0) {
+	if (conn->drained && conn_unsent(conn) == 0) {
 		conn->drained = false;
 		struct call *call = &conn->call->call;
 		if (call->on_drained)
@@ -437,7 +363,7 @@ static bool advance_writing(struct conn *conn)
 		conn_shut(conn);
 		return true;
 	}
-	if (unsent(conn) > 0)
+	if (conn_unsent(conn) > 0)
 		return false;
 	conn->answered = false;
 	if (!conn->close_after) {
@@ -446,8 +372,7 @@ static bool advance_writing(struct conn *conn)
 	} else if (conn->end) {
 		conn_shut(conn);
 	} else {
-		/* Closing over unread bytes would reset the connection and take the answer along.
-		 */
+		/* Closing over unread bytes would reset it and take the answer along. */
 		shutdown(conn->fd, SHUT_WR);
 		conn_move(conn, CONN_LINGERING);
 	}
@@ -588,7 +513,7 @@ struct conn *conn_open(struct conn_owner *owner, int fd, void *peer)
 	conn->read_io.data = conn->write_io.data = conn;
 	conn->timer.data = conn->hangup.data = conn->resume.data = conn;
 	/* A new connection says something within the header time, not within the idle time. */
-	timer_set_ms(conn, owner->limits.header_timeout_ms);
+	state_timer(conn, owner->limits.header_timeout_ms);
 	ev_io_start(conn->loop, &conn->read_io);
 	return conn;
 }
@@ -613,131 +538,24 @@ void conn_close(struct conn *conn)
 		conn_free(conn);
 }
 
-bool call_header(const struct call *call, const char *name, struct slice *value, size_t *count)
+void conn_hold(struct conn *conn)
 {
-	size_t found = 0;
-	http_find_header(call->headers, call->headers_count, name, value, &found);
-	if (count)
-		*count = found;
-	return found > 0;
+	hf_assert(conn->owner->held_bytes >= conn->held);
+	conn->owner->held_bytes += conn->out.len - conn->held;
+	conn->held = conn->out.len;
 }
 
-static void log_answer(const struct conn_call *out, int status)
-{
-	metric_add(METRIC_http_answers_total, out->call.gone ? "gone" : metric_status(status), 1);
-	struct slice path = out->call.path;
-	if (path.len > LOG_PATH_BYTES_MAX)
-		path.len = LOG_PATH_BYTES_MAX;
-	log_debug("answered", "method", arena_copy(out->call.arena, out->call.method), "path",
-		  arena_copy(out->call.arena, path), "status", LOG_INT(status), "ms",
-		  LOG_INT(clock_boot_ms() - out->start_ms), "gone", out->call.gone ? "yes" : "no",
-		  nullptr);
-}
-
-/* Lets the machine go on, from the loop. */
-static void resume(struct conn *conn)
+void conn_resume(struct conn *conn)
 {
 	if (!conn->stepping && conn->state != CONN_CLOSED)
 		ev_feed_event(conn->loop, &conn->resume, EV_CUSTOM);
 }
 
-/* The answer is in `out`, whole. */
-static void call_free(struct conn_call *out)
+void conn_call_over(struct conn *conn)
 {
-	struct conn *conn = out->conn;
-	conn->call = nullptr;
-	arena_free(out->call.arena);
+	hf_assert(!conn->call);
 	if (conn->state == CONN_CLOSED && !conn->stepping)
 		conn_free(conn);
 	else
-		resume(conn);
-}
-
-bool call_has_room(struct call *call, size_t bytes)
-{
-	const struct conn_call *out = container_of(call, struct conn_call, call);
-	const struct conn_owner *owner = out->conn->owner;
-	if (!owner || owner->limits.held_bytes_max == 0 || bytes <= LISTENER_LARGE_ANSWER_BYTES)
-		return true;
-	return owner->held_bytes + bytes <= owner->limits.held_bytes_max;
-}
-
-void call_reply(struct call *call, const struct reply *reply)
-{
-	struct conn_call *out = container_of(call, struct conn_call, call);
-	struct conn *conn = out->conn;
-	hf_assert(conn->call == out);
-	hf_assert(!conn->answered);
-	hf_assert(!out->streaming);
-	hf_assert(reply || call->gone);
-	log_answer(out, reply ? reply->status : 0);
-
-	if (conn->state != CONN_CLOSED) {
-		conn->answered = true;
-		conn->close_after =
-		    call->gone || reply->close || !out->keep_alive || conn->owner->closing;
-		if (!call->gone)
-			http_write_reply(&conn->out, reply, conn->close_after, out->head);
-		hold(conn);
-	}
-	call_free(out);
-}
-
-void call_stream(struct call *call, const struct stream_head *head)
-{
-	struct conn_call *out = container_of(call, struct conn_call, call);
-	struct conn *conn = out->conn;
-	hf_assert(conn->call == out);
-	hf_assert(!out->streaming);
-	out->streaming = true;
-	if (call->gone)
-		return;
-	/* Decided now, since the head says it; a drain that begins later closes all the same. */
-	out->keep_alive = out->keep_alive && out->chunks && !conn->owner->closing;
-	http_write_stream(&conn->out, head, !out->keep_alive, out->chunks);
-	hold(conn);
-	resume(conn);
-}
-
-void call_write(struct call *call, struct slice bytes)
-{
-	struct conn_call *out = container_of(call, struct conn_call, call);
-	struct conn *conn = out->conn;
-	hf_assert(out->streaming);
-	if (call->gone || conn->lost || out->head)
-		return;
-	if (unsent(conn) > STREAM_UNSENT_BYTES_MAX) {
-		conn->lost = true; /* seen by the next step */
-		call->too_slow = true;
-	} else if (out->chunks) {
-		http_write_chunk(&conn->out, bytes);
-	} else {
-		buf_add_slice(&conn->out, bytes);
-	}
-	hold(conn);
-	resume(conn);
-}
-
-size_t call_unsent(struct call *call)
-{
-	const struct conn_call *out = container_of(call, struct conn_call, call);
-	return call->gone ? 0 : unsent(out->conn);
-}
-
-void call_end(struct call *call)
-{
-	struct conn_call *out = container_of(call, struct conn_call, call);
-	struct conn *conn = out->conn;
-	hf_assert(conn->call == out);
-	hf_assert(out->streaming);
-	log_answer(out, 200);
-
-	if (conn->state != CONN_CLOSED) {
-		conn->answered = true;
-		conn->close_after = call->gone || !out->keep_alive || conn->owner->closing;
-		if (!call->gone && out->chunks && !out->head)
-			http_write_last_chunk(&conn->out);
-		hold(conn);
-	}
-	call_free(out);
+		conn_resume(conn);
 }

@@ -15,8 +15,7 @@ struct conn_owner {
 	size_t held_bytes; /* of answers, until their peers have taken all of them */
 	bool closing;      /* each answer closes its connection */
 	bool draining;     /* and so does an idle moment */
-	/* The socket is closed and `conn` is no longer the owner's; `peer` as given to conn_open.
-	 */
+	/* The socket is closed and `conn` no longer the owner's; `peer` as given to conn_open. */
 	void (*on_closed)(struct conn_owner *owner, void *peer);
 };
 

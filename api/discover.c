@@ -18,7 +18,7 @@ static constexpr char INSTRUCTIONS[] =
 
 void mcp_discover(struct request *request)
 {
-	const struct catalog *catalog = request->api->catalog;
+	const struct catalog_keeps keeps = catalog_keeps(request->api->catalog);
 	hf_cleanup(buf) struct buf result = {};
 	buf_add_text(&result, "{\"resultType\":\"complete\",\"supportedVersions\":[\"" MCP_REVISION
 			      "\"],\"capabilities\":{\"tools\":{\"listChanged\":true},\"prompts\":{"
@@ -26,8 +26,7 @@ void mcp_discover(struct request *request)
 			      "\"completions\":{},\"extensions\":{\"" MCP_TASKS
 			      "\":{},\"dev.holdfast/effects\":{");
 	buf_add_format(&result, "\"retentionMs\":%lld,\"tombstoneMs\":%lld,\"carriers\":[",
-		       (long long)catalog_result_ttl_ms(catalog),
-		       (long long)catalog_tombstone_ttl_ms(catalog));
+		       (long long)keeps.result_ttl_ms, (long long)keeps.tombstone_ttl_ms);
 	for (int i = 0; i < EFFECT_CARRIERS; i++) {
 		if (i > 0)
 			buf_add_byte(&result, ',');
@@ -35,9 +34,8 @@ void mcp_discover(struct request *request)
 	}
 	buf_add_text(&result, "]}}},\"instructions\":");
 	json_string_encode(slice_of(INSTRUCTIONS), &result);
-	buf_add_format(&result, ",\"ttlMs\":%lld,\"cacheScope\":\"public\",\"_meta\":{",
+	buf_add_format(&result, ",\"ttlMs\":%lld,\"cacheScope\":\"public\"",
 		       (long long)CACHE_TTL_MS);
-	result_add_server_info(&result);
-	buf_add_text(&result, "}}");
+	result_end(&result);
 	request_reply(request, buf_slice(&result));
 }

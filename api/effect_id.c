@@ -2,12 +2,9 @@
  * changed: what is no effect ID is refused. */
 #include "api/effect_id.h"
 
-#include <string.h>
-
+#include "api/http_text.h"
 #include "runtime/base.h"
-#include "runtime/id.h"
 #include "runtime/json.h"
-#include "runtime/random.h"
 
 const char *effect_carrier_name(enum effect_carrier carrier)
 {
@@ -28,12 +25,7 @@ const char *effect_carrier_name(enum effect_carrier carrier)
 
 bool effect_id_valid(struct slice text)
 {
-	if (text.len == 0 || text.len > EFFECT_ID_LEN_MAX)
-		return false;
-	for (size_t i = 0; i < text.len; i++)
-		if (text.data[i] < '!' || text.data[i] > '~')
-			return false;
-	return true;
+	return text.len <= EFFECT_ID_LEN_MAX && text_is_visible(text);
 }
 
 enum found { NOTHING, TEXT, NO_TEXT };
@@ -42,13 +34,11 @@ static enum found read_json(struct slice object, const char *name, struct arena 
 			    struct slice *text)
 {
 	struct slice value;
-	if (!object.len || !json_member(object, name, &value))
+	if (!json_member(object, name, &value))
 		return NOTHING;
 	if (json_type_of(value) != JSON_STRING)
 		return NO_TEXT;
-	hf_cleanup(buf) struct buf decoded = {};
-	json_string_decode(value, &decoded);
-	*text = (struct slice){ arena_copy(arena, buf_slice(&decoded)), decoded.len };
+	*text = json_string_copy(value, arena);
 	return TEXT;
 }
 
@@ -87,7 +77,7 @@ static enum found read_header(const struct call *call, struct arena *arena, stru
 		return NO_TEXT;
 	if (value.len && value.data[0] == '"')
 		return read_quoted(value, arena, text);
-	*text = (struct slice){ arena_copy(arena, value), value.len };
+	*text = arena_slice(arena, value);
 	return TEXT;
 }
 
@@ -100,8 +90,7 @@ static enum found read_carrier(enum effect_carrier carrier, const struct call *c
 	case EFFECT_CARRIER_PARAM:
 		return read_json(params, "idempotencyKey", arena, text);
 	case EFFECT_CARRIER_META:
-		if (!params.len || !json_member(params, "_meta", &meta))
-			return NOTHING;
+		json_member(params, "_meta", &meta);
 		return read_json(meta, "dev.holdfast/effect-id", arena, text);
 	case EFFECT_CARRIER_ARGUMENT:
 		return read_json(arguments, "effect_id", arena, text);
@@ -145,10 +134,9 @@ enum effect_answer effect_id_read(const struct call *call, struct slice params,
 enum effect_answer effect_id_read_fallback(struct slice params, const char *name,
 					   struct arena *arena, struct effect_id *out)
 {
-	struct slice meta, text = {};
+	struct slice meta = {}, text = {};
 	*out = (struct effect_id){ .carrier = EFFECT_CARRIER_FALLBACK };
-	if (!params.len || !json_member(params, "_meta", &meta))
-		return EFFECT_ABSENT;
+	json_member(params, "_meta", &meta);
 	enum found found = read_json(meta, name, arena, &text);
 	if (found == NOTHING)
 		return EFFECT_ABSENT;
@@ -158,30 +146,16 @@ enum effect_answer effect_id_read_fallback(struct slice params, const char *name
 	return EFFECT_FOUND;
 }
 
-char *effect_id_mint(char *text)
+const char *effect_id_mint(char text[static EFFECT_ID_MINTED_LEN + 1])
 {
-	static constexpr size_t dashes_at[] = { 8, 13, 18, 23 };
-	unsigned char bytes[16];
-	char hex[2 * sizeof bytes + 1];
-	random_bytes(bytes, sizeof bytes);
-	bytes[6] = (unsigned char)((bytes[6] & 0x0f) | 0x40);
-	bytes[8] = (unsigned char)((bytes[8] & 0x3f) | 0x80);
-	hex_format(bytes, sizeof bytes, hex);
-
-	size_t from = 0, dash = 0;
-	for (size_t at = 0; at < EFFECT_ID_MINTED_LEN; at++) {
-		bool here = dash < countof(dashes_at) && at == dashes_at[dash];
-		text[at] = here ? '-' : hex[from++];
-		dash += here;
-	}
-	text[EFFECT_ID_MINTED_LEN] = '\0';
-	return text;
+	const struct uuid fresh = uuid_new();
+	return uuid_format(&fresh, text);
 }
 
 void effect_id_merge(struct slice arguments, struct slice effect_id, struct buf *out)
 {
 	struct slice member;
-	if (arguments.len && json_member(arguments, "effect_id", &member)) {
+	if (json_member(arguments, "effect_id", &member)) {
 		buf_add_slice(out, arguments);
 		return;
 	}

@@ -5,10 +5,11 @@
 #include "api/call.h"
 #include "runtime/arena.h"
 #include "runtime/buf.h"
+#include "runtime/id.h"
 #include "runtime/slice.h"
 
 constexpr size_t EFFECT_ID_LEN_MAX = 255;
-constexpr size_t EFFECT_ID_MINTED_LEN = 36; /* a version 4 UUID */
+constexpr size_t EFFECT_ID_MINTED_LEN = UUID_TEXT_LEN;
 
 /* In the order of reading. */
 enum effect_carrier {
@@ -50,8 +51,8 @@ enum effect_answer effect_id_read_fallback(struct slice params, const char *name
 /* 1 to 255 visible ASCII characters without space. */
 bool effect_id_valid(struct slice text);
 
-/* A new one; `text` has room for EFFECT_ID_MINTED_LEN + 1. Returns `text`. */
-char *effect_id_mint(char *text);
+/* A new one, a UUID of version 4. Returns `text`. */
+const char *effect_id_mint(char text[static EFFECT_ID_MINTED_LEN + 1]);
 
 /* The arguments (an object, or empty) with `effect_id` as a member, for the schema check; as they
  * are where they have one. */

@@ -10,6 +10,7 @@
 #include "runtime/base.h"
 #include "runtime/clock.h"
 #include "runtime/store.h"
+#include "runtime/timer.h"
 
 struct line {
 	struct follower *first, *last;
@@ -56,13 +57,11 @@ static void line_append(struct line *line, struct follower *follower)
 static void arm(struct follow *follow)
 {
 	int64_t pause_ms = follow->hinted ? FOLLOW_SOON_MS : FOLLOW_EVERY_MS;
-	int64_t wait_ms = follow->ticked_ms + pause_ms - clock_boot_ms();
-	ev_timer_stop(follow->loop, &follow->timer);
-	if (!follow->round.first)
-		return;
-	ev_now_update(follow->loop);
-	ev_timer_set(&follow->timer, wait_ms > 0 ? (double)wait_ms / 1000 : 0, 0);
-	ev_timer_start(follow->loop, &follow->timer);
+	if (follow->round.first)
+		timer_set(follow->loop, &follow->timer,
+			  follow->ticked_ms + pause_ms - clock_boot_ms());
+	else
+		ev_timer_stop(follow->loop, &follow->timer);
 }
 
 static void on_polled(void *ctx, enum hf_code code, const struct task_view *view,

@@ -1,29 +1,11 @@
-/* headers.c - see headers.h. Called by mcp.c before anything is read from the body, and by tools.c
- * once the tool is known. */
+/* headers.c - see headers.h. */
 #include "api/headers.h"
 
 #include <stdint.h>
 #include <string.h>
-#include <strings.h>
 
+#include "api/http_text.h"
 #include "runtime/base.h"
-
-/* Name of a header or a scheme, in any letter case. */
-static bool slice_is_nocase(struct slice a, struct slice b)
-{
-	return a.len == b.len && (a.len == 0 || strncasecmp(a.data, b.data, a.len) == 0);
-}
-
-static struct slice trim(struct slice text)
-{
-	while (text.len && (text.data[0] == ' ' || text.data[0] == '\t')) {
-		text.data++;
-		text.len--;
-	}
-	while (text.len && (text.data[text.len - 1] == ' ' || text.data[text.len - 1] == '\t'))
-		text.len--;
-	return text;
-}
 
 /* The next piece up to `mark`, trimmed, with quoted strings skipped; false at the end. */
 static bool next_piece(struct slice *rest, char mark, struct slice *piece)
@@ -40,7 +22,7 @@ static bool next_piece(struct slice *rest, char mark, struct slice *piece)
 			at++;
 	}
 	at = at < rest->len ? at : rest->len;
-	*piece = trim((struct slice){ rest->data, at });
+	*piece = text_trimmed((struct slice){ rest->data, at });
 	*rest = at < rest->len ? (struct slice){ rest->data + at + 1, rest->len - at - 1 }
 			       : (struct slice){};
 	return true;
@@ -49,8 +31,7 @@ static bool next_piece(struct slice *rest, char mark, struct slice *piece)
 bool header_is_json(struct slice content_type)
 {
 	struct slice type;
-	return next_piece(&content_type, ';', &type) &&
-	       slice_is_nocase(type, slice_of("application/json"));
+	return next_piece(&content_type, ';', &type) && text_is_any_case(type, "application/json");
 }
 
 /* The media ranges that name a type, the closest last. */
@@ -62,7 +43,7 @@ static const char *const event_ranges[RANGES] = { "*/*", "text/*", "text/event-s
 static int closeness(const char *const *ranges, struct slice range)
 {
 	for (int i = 0; i < RANGES; i++)
-		if (slice_is_nocase(range, slice_of(ranges[i])))
+		if (text_is_any_case(range, ranges[i]))
 			return i + 1;
 	return 0;
 }
@@ -70,7 +51,7 @@ static int closeness(const char *const *ranges, struct slice range)
 /* q=0, q=0., q=0.000: not acceptable. */
 static bool is_zero_weight(struct slice parameter)
 {
-	if (parameter.len < 3 || strncasecmp(parameter.data, "q=", 2) != 0)
+	if (parameter.len < 3 || !text_begins_any_case(parameter, slice_of("q=")))
 		return false;
 	for (size_t i = 2; i < parameter.len; i++)
 		if (parameter.data[i] != '0' && parameter.data[i] != '.')
@@ -106,7 +87,7 @@ static bool accepts(const struct call *call, const char *const *ranges)
 	bool present = false;
 	for (size_t i = 0; i < call->headers_count; i++) {
 		struct slice rest = call->headers[i].value, piece;
-		if (!slice_is_nocase(call->headers[i].name, slice_of("accept")))
+		if (!text_is_any_case(call->headers[i].name, "accept"))
 			continue;
 		present = present || rest.len > 0;
 		while (next_piece(&rest, ',', &piece))
@@ -147,7 +128,7 @@ static bool host_listed(struct slice host, const char *allowed, bool wildcard)
 	if (!host_name(host, &name))
 		return false;
 	while (next_piece(&rest, ',', &piece))
-		if (slice_is(piece, "*") ? wildcard : slice_is_nocase(piece, name))
+		if (slice_is(piece, "*") ? wildcard : text_equal_any_case(piece, name))
 			return true;
 	return false;
 }
@@ -162,8 +143,9 @@ static bool is_own_origin(struct slice origin, struct slice host)
 	static const char *const schemes[] = { "http://", "https://" };
 	for (size_t i = 0; i < countof(schemes); i++) {
 		size_t len = strlen(schemes[i]);
-		if (origin.len == len + host.len && memcmp(origin.data, schemes[i], len) == 0 &&
-		    slice_is_nocase((struct slice){ origin.data + len, host.len }, host))
+		if (origin.len >= len && memcmp(origin.data, schemes[i], len) == 0 &&
+		    text_equal_any_case((struct slice){ origin.data + len, origin.len - len },
+					host))
 			return true;
 	}
 	return false;

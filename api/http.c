@@ -13,7 +13,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include <llhttp/llhttp.h>
 
@@ -306,14 +305,13 @@ static bool header_one(const struct http *http, const char *name, struct slice *
 static bool check_absolute(struct http *http, struct slice host, struct slice *path)
 {
 	struct slice rest = *path;
-	size_t scheme = strncasecmp(rest.data, "http://", 7) == 0 ? 7 : 8;
+	size_t scheme = text_begins_any_case(rest, slice_of("http://")) ? 7 : 8;
 	rest = (struct slice){ rest.data + scheme, rest.len - scheme };
 	size_t len = 0;
 	while (len < rest.len && rest.data[len] != '/' && rest.data[len] != '?')
 		len++;
 	struct slice authority = { rest.data, len };
-	if (!text_is_authority(authority) || authority.len != host.len ||
-	    strncasecmp(authority.data, host.data, host.len) != 0)
+	if (!text_is_authority(authority) || !text_equal_any_case(authority, host))
 		return refuse(http, 400, "target and Host differ");
 	*path = (struct slice){ rest.data + len, rest.len - len };
 	return true;
@@ -329,9 +327,8 @@ static bool check_target(struct http *http, struct slice host)
 		request->path = path;
 		return true;
 	}
-	if (path.len > 8 &&
-	    (strncasecmp(path.data, "http://", 7) == 0 ||
-	     strncasecmp(path.data, "https://", 8) == 0) &&
+	if ((text_begins_any_case(path, slice_of("http://")) ||
+	     text_begins_any_case(path, slice_of("https://"))) &&
 	    !check_absolute(http, host, &path))
 		return false;
 	struct slice query = path;
@@ -384,7 +381,7 @@ static bool check_length(struct http *http)
 	if (lengths > 1 || codings > 1 || (lengths && codings))
 		return refuse(http, 400, "ambiguous body length");
 	if (has_coding) {
-		if (http->parser.http_minor == 0 || !text_equal_any_case(coding, "chunked") ||
+		if (http->parser.http_minor == 0 || !text_is_any_case(coding, "chunked") ||
 		    !(http->parser.flags & F_CHUNKED))
 			return refuse(http, 400, "Transfer-Encoding is not just chunked");
 		http->chunked = true;
@@ -401,11 +398,12 @@ static bool check_wishes(struct http *http)
 {
 	struct slice value;
 	size_t count;
-	if (header_one(http, "content-encoding", &value, &count) || count > 0)
-		if (count > 1 || !text_equal_any_case(value, "identity"))
-			return refuse(http, 415, "content codings are not accepted");
-	if (header_one(http, "expect", &value, &count) || count > 0) {
-		if (count > 1 || !text_equal_any_case(value, "100-continue"))
+	header_one(http, "content-encoding", &value, &count);
+	if (count > 1 || (count == 1 && !text_is_any_case(value, "identity")))
+		return refuse(http, 415, "content codings are not accepted");
+	header_one(http, "expect", &value, &count);
+	if (count > 0) {
+		if (count > 1 || !text_is_any_case(value, "100-continue"))
 			return refuse(http, 417, "only Expect: 100-continue is known");
 		/* RFC 9110 10.1.1: a 1.0 client's is ignored. */
 		http->expects_continue = http->parser.http_minor > 0;
@@ -653,7 +651,7 @@ bool http_find_header(const struct header *headers, size_t headers_count, const 
 	size_t found = 0;
 	struct slice last = {};
 	for (size_t i = 0; i < headers_count; i++) {
-		if (!text_equal_any_case(headers[i].name, name))
+		if (!text_is_any_case(headers[i].name, name))
 			continue;
 		found++;
 		last = headers[i].value;

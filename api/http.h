@@ -1,8 +1,8 @@
-/* http.h - HTTP/1.1 requests out of bytes; no I/O, no clock. llhttp parses;
- * the lines, lengths and header rules that it leaves to its caller are checked here, in front of it
- * and behind it. Strict on purpose: what two parsers could read in two ways is refused, and a
- * refusal is final, since where the next request would start is then anybody's guess. conn.c reads
- * into it; one parser serves all requests of a connection, one after the other. */
+/* http.h - HTTP/1.1 requests out of bytes; no I/O, no clock. llhttp parses; the lines, lengths and
+ * header rules that it leaves to its caller are checked here, in front of it and behind it. Strict
+ * on purpose: what two parsers could read in two ways is refused, and a refusal is final, since
+ * where the next request would start is then anybody's guess. conn.c reads into it; one parser
+ * serves all requests of a connection, one after the other. */
 #pragma once
 
 #include <stddef.h>
@@ -48,9 +48,8 @@ struct http *http_free(struct http *http); /* takes nullptr; returns nullptr */
  * stage is HTTP_STAGE_WHOLE or HTTP_STAGE_REFUSED. */
 size_t http_read(struct http *http, const char *bytes, size_t len);
 enum http_stage http_stage_of(const struct http *http);
-/* True in HTTP_STAGE_BODY while nothing of a body came that the client holds back until "100
- * Continue".
- */
+/* True in HTTP_STAGE_BODY while nothing of a body came that the client holds back until it gets
+ * "100 Continue". */
 bool http_wants_continue(const struct http *http);
 
 const struct http_request *http_request_of(const struct http *http);

@@ -31,9 +31,28 @@ bool text_is_token(struct slice text)
 	return text.len > 0;
 }
 
-bool text_equal_any_case(struct slice a, const char *text)
+bool text_equal_any_case(struct slice a, struct slice b)
 {
-	return a.len == strlen(text) && strncasecmp(a.data, text, a.len) == 0;
+	return a.len == b.len && (a.len == 0 || strncasecmp(a.data, b.data, a.len) == 0);
+}
+
+bool text_is_any_case(struct slice a, const char *text)
+{
+	return text_equal_any_case(a, slice_of(text));
+}
+
+bool text_begins_any_case(struct slice text, struct slice start)
+{
+	return text.len >= start.len &&
+	       text_equal_any_case((struct slice){ text.data, start.len }, start);
+}
+
+bool text_is_visible(struct slice text)
+{
+	for (size_t i = 0; i < text.len; i++)
+		if (text.data[i] < '!' || text.data[i] > '~')
+			return false;
+	return text.len > 0;
 }
 
 bool text_split(struct slice *rest, char byte, struct slice *out)
@@ -157,7 +176,7 @@ bool text_is_forbidden_trailer(struct slice line)
 	if (!text_split(&rest, ':', &name))
 		return true;
 	for (size_t i = 0; i < countof(names); i++)
-		if (text_equal_any_case(name, names[i]))
+		if (text_is_any_case(name, names[i]))
 			return true;
 	return false;
 }

@@ -1,5 +1,5 @@
-/* http_text.h - the small grammars of RFC 9110, 9112 and 3986 that http.c checks lines against.
- * They take slices without NUL, carriage return or line feed. */
+/* http_text.h - the small grammars of RFC 9110, 9112 and 3986, and what else is asked of a few
+ * characters in a row. They take slices without NUL, carriage return or line feed. */
 #pragma once
 
 #include "runtime/slice.h"
@@ -8,12 +8,17 @@ bool text_is_digit(char c);
 bool text_is_hex(char c);
 /* RFC 9110 5.6.2: what a method and a header name are made of. */
 bool text_is_token(struct slice text);
-bool text_equal_any_case(struct slice a, const char *text);
+/* As slice_equal and slice_is, in any letter case. */
+bool text_equal_any_case(struct slice a, struct slice b);
+bool text_is_any_case(struct slice a, const char *text);
+bool text_begins_any_case(struct slice text, struct slice start);
+/* One or more visible ASCII characters, no space: what names and effect IDs are made of. */
+bool text_is_visible(struct slice text);
 /* Without the spaces and tabs around it. */
 struct slice text_trimmed(struct slice text);
 /* Cuts the text before the first `byte`, and the byte, off `rest`; false when there is none. */
 bool text_split(struct slice *rest, char byte, struct slice *out);
-/* Unreserved characters, sub-delimiters, whole percent escapes (RFC 3986 2), and those of `also`.
+/* Unreserved characters, sub-delimiters, whole percent escapes (RFC 3986 2), and what `also` has.
  */
 bool text_is_uri(struct slice text, const char *also);
 /* uri-host [":" port]; user information is not for a Host. */

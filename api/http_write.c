@@ -13,10 +13,7 @@ static const char *reason_of(int status)
 		const char *reason;
 	} reasons[] = {
 		{ 200, "OK" },
-		{ 201, "Created" },
 		{ 202, "Accepted" },
-		{ 204, "No Content" },
-		{ 304, "Not Modified" },
 		{ 400, "Bad Request" },
 		{ 401, "Unauthorized" },
 		{ 403, "Forbidden" },
@@ -24,14 +21,12 @@ static const char *reason_of(int status)
 		{ 405, "Method Not Allowed" },
 		{ 406, "Not Acceptable" },
 		{ 408, "Request Timeout" },
-		{ 409, "Conflict" },
 		{ 413, "Content Too Large" },
 		{ 414, "URI Too Long" },
 		{ 415, "Unsupported Media Type" },
 		{ 417, "Expectation Failed" },
 		{ 429, "Too Many Requests" },
 		{ 431, "Request Header Fields Too Large" },
-		{ 500, "Internal Server Error" },
 		{ 501, "Not Implemented" },
 		{ 503, "Service Unavailable" },
 		{ 505, "HTTP Version Not Supported" },
@@ -48,26 +43,29 @@ static bool is_whole_lines(const char *lines)
 	return len > 2 && strcmp(lines + len - 2, "\r\n") == 0 && !strstr(lines, "\r\n\r\n");
 }
 
+static void end_head(struct buf *out, bool close, const char *extra)
+{
+	hf_assert(!extra || is_whole_lines(extra));
+
+	buf_add_text(out, "X-Content-Type-Options: nosniff\r\n");
+	if (close)
+		buf_add_text(out, "Connection: close\r\n");
+	if (extra)
+		buf_add_text(out, extra);
+	buf_add_text(out, "\r\n");
+}
+
 void http_write_reply(struct buf *out, const struct reply *reply, bool close, bool head)
 {
 	hf_assert(reply->status >= 200);
 	hf_assert(reply->status <= 599);
 	hf_assert(reply->content_type || reply->body.len == 0);
-	hf_assert(!reply->extra || reply->extra[0] == '\0' || is_whole_lines(reply->extra));
-	bool bodyless = reply->status == 204 || reply->status == 304;
-	hf_assert(!bodyless || reply->body.len == 0);
 
 	buf_add_format(out, "HTTP/1.1 %d %s\r\n", reply->status, reason_of(reply->status));
 	if (reply->content_type)
 		buf_add_format(out, "Content-Type: %s\r\n", reply->content_type);
-	if (!bodyless)
-		buf_add_format(out, "Content-Length: %zu\r\n", reply->body.len);
-	buf_add_text(out, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n");
-	if (close)
-		buf_add_text(out, "Connection: close\r\n");
-	if (reply->extra)
-		buf_add_text(out, reply->extra);
-	buf_add_text(out, "\r\n");
+	buf_add_format(out, "Content-Length: %zu\r\nCache-Control: no-store\r\n", reply->body.len);
+	end_head(out, close, reply->extra);
 	if (!head)
 		buf_add_slice(out, reply->body);
 }
@@ -75,18 +73,12 @@ void http_write_reply(struct buf *out, const struct reply *reply, bool close, bo
 void http_write_stream(struct buf *out, const struct stream_head *head, bool close, bool chunks)
 {
 	hf_assert(head->content_type);
-	hf_assert(!head->extra || is_whole_lines(head->extra));
 	hf_assert(chunks || close);
 
 	buf_add_format(out, "HTTP/1.1 200 OK\r\nContent-Type: %s\r\n", head->content_type);
 	if (chunks)
 		buf_add_text(out, "Transfer-Encoding: chunked\r\n");
-	buf_add_text(out, "X-Content-Type-Options: nosniff\r\n");
-	if (close)
-		buf_add_text(out, "Connection: close\r\n");
-	if (head->extra)
-		buf_add_text(out, head->extra);
-	buf_add_text(out, "\r\n");
+	end_head(out, close, head->extra);
 }
 
 void http_write_chunk(struct buf *out, struct slice bytes)
@@ -110,7 +102,7 @@ static const char *extra_of(int status)
 	case 415: /* of http.c: a content coding (RFC 9110 15.5.16) */
 		return "Accept-Encoding: identity\r\n";
 	case 503:
-		return "Retry-After: 1\r\n";
+		return RETRY_AFTER;
 	default:
 		return nullptr;
 	}

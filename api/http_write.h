@@ -5,8 +5,8 @@
 #include "api/http.h"
 #include "runtime/buf.h"
 
-/* Every answer has Content-Length (but 204 and 304), X-Content-Type-Options and Cache-Control:
- * no-store. `close` adds "Connection: close"; `head` leaves the body out. */
+/* Every answer has Content-Length, X-Content-Type-Options and Cache-Control: no-store. `close` adds
+ * "Connection: close"; `head` leaves the body out. */
 void http_write_reply(struct buf *out, const struct reply *reply, bool close, bool head);
 /* The head of a streamed answer; `chunks` says how its body is framed. What is not chunked has to
  * end with the connection. */

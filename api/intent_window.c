@@ -17,7 +17,7 @@ static void on_chosen(void *ctx, enum hf_code code, struct slice effect_id,
 		request_unavailable(request, code, err, "no");
 		return;
 	}
-	accepting->effect_id.text = (struct slice){ arena_copy(arena, effect_id), effect_id.len };
+	accepting->effect_id.text = arena_slice(arena, effect_id);
 	accepting->call.effect_id = accepting->effect_id.text;
 	accepting->intent_window_ms = 0;
 	request->go_on(request);

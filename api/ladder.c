@@ -33,6 +33,13 @@ void refusal_set(struct refusal *refusal, int status, enum rpc_code code, const 
 	*refusal = (struct refusal){ .status = status, .code = code, .message = message };
 }
 
+void refusal_set_tasks(struct refusal *refusal)
+{
+	refusal_set(refusal, 400, RPC_MISSING_CAPABILITY, "Missing required client capability");
+	refusal->data =
+	    slice_of("{\"requiredCapabilities\":{\"extensions\":{\"" MCP_TASKS "\":{}}}}");
+}
+
 static enum ladder refuse(struct refusal *refusal, int status, enum rpc_code code,
 			  const char *message)
 {
@@ -50,7 +57,8 @@ bool ladder_origin(const struct call *call, const struct gate *gate, struct refu
 	if (count == 1 &&
 	    header_origin_allowed(origin, gate->allowed_origins, host, gate->allowed_hosts))
 		return true;
-	refusal_set(refusal, 403, RPC_INVALID_REQUEST, "This Origin is not allowed");
+	refusal_set(refusal, 403, RPC_INVALID_REQUEST,
+		    "This Origin is not allowed; the setting allowed-origins names those that are");
 	return false;
 }
 
@@ -67,7 +75,9 @@ bool ladder_gate(const struct call *call, const struct gate *gate, struct refusa
 	struct slice value;
 	size_t count = 0;
 	if (!host_fits(call, gate)) {
-		refusal_set(refusal, 403, RPC_INVALID_REQUEST, "This Host is not served here");
+		refusal_set(
+		    refusal, 403, RPC_INVALID_REQUEST,
+		    "This Host is not served here; the setting allowed-hosts names those that are");
 		return false;
 	}
 	if (!slice_is(call->method, "POST")) {
@@ -102,20 +112,13 @@ static enum ladder refuse_version(struct arena *arena, struct slice requested,
 	json_string_encode(requested, &data);
 	buf_add_byte(&data, '}');
 	refusal_set(refusal, 400, RPC_UNSUPPORTED_VERSION, "Unsupported protocol version");
-	refusal->data = (struct slice){ arena_copy(arena, buf_slice(&data)), data.len };
+	refusal->data = arena_slice(arena, buf_slice(&data));
 	return LADDER_REFUSED;
 }
 
 static bool is_modern(struct slice version)
 {
 	return slice_is(version, MCP_REVISION);
-}
-
-static struct slice decode(struct slice string, struct arena *arena)
-{
-	hf_cleanup(buf) struct buf text = {};
-	json_string_decode(string, &text);
-	return (struct slice){ arena_copy(arena, buf_slice(&text)), text.len };
 }
 
 /* A request whose body does not claim the revision: A21, for a server that has no other. */
@@ -129,9 +132,9 @@ static enum ladder climb_unclaimed(const struct call *call, const struct rpc *rp
 			return refuse(refusal, 400, RPC_HEADER_MISMATCH,
 				      "Header mismatch: MCP-Protocol-Version names a revision that "
 				      "the body does not claim in params._meta");
-		if (rpc->params.len && json_member(rpc->params, "protocolVersion", &requested) &&
+		if (json_member(rpc->params, "protocolVersion", &requested) &&
 		    json_type_of(requested) == JSON_STRING)
-			header = decode(requested, arena);
+			header = json_string_copy(requested, arena);
 		return refuse_version(arena, header, refusal);
 	}
 	if (named && !is_modern(header))
@@ -140,43 +143,38 @@ static enum ladder climb_unclaimed(const struct call *call, const struct rpc *rp
 		      "params._meta needs \"" META_VERSION "\" and \"" META_CAPABILITIES "\"");
 }
 
-/* One header that repeats a value of the body: present, once, equal. */
-static bool header_repeats(const struct call *call, const char *name, struct slice body,
-			   struct arena *arena, struct refusal *refusal)
+/* One header that repeats a value of the body: there, once, equal. `wrapped`: perhaps in base64. */
+static bool header_repeats(const struct call *call, const char *name, bool wrapped,
+			   struct slice body, struct arena *arena, struct refusal *refusal)
 {
 	struct slice value;
 	size_t count = 0;
-	const char *message = nullptr;
+	const char *fault = nullptr;
 	if (!call_header(call, name, &value, &count))
-		message = arena_format(arena, "Header mismatch: %s is missing", name);
+		fault = "is missing";
 	else if (count != 1)
-		message = arena_format(arena, "Header mismatch: %s stands twice", name);
+		fault = "stands twice";
+	else if (wrapped && !header_decode(value, arena, &value))
+		fault = "cannot be decoded";
 	else if (!slice_equal(value, body))
-		message = arena_format(arena, "Header mismatch: %s differs from the body", name);
-	if (message)
-		refusal_set(refusal, 400, RPC_HEADER_MISMATCH, message);
-	return !message;
+		fault = "differs from the body";
+	if (fault)
+		refusal_set(refusal, 400, RPC_HEADER_MISMATCH,
+			    arena_format(arena, "Header mismatch: %s %s", name, fault));
+	return !fault;
 }
 
-static const char *name_fault(const struct call *call, const struct rpc *rpc, enum method method,
-			      struct arena *arena)
+static bool name_fits(const struct call *call, const struct rpc *rpc, enum method method,
+		      struct arena *arena, struct refusal *refusal)
 {
-	struct slice body, value, decoded;
+	struct slice body, value;
 	const char *param = methods[method].name_param;
-	size_t count = 0;
-	if (!param || !rpc->params.len || !json_member(rpc->params, param, &body) ||
-	    json_type_of(body) != JSON_STRING)
-		return nullptr; /* a missing parameter is the method's own to refuse */
-	if (!call_header(call, "Mcp-Name", &value, &count))
-		return methods[method].name_required ? "Header mismatch: Mcp-Name is missing"
-						     : nullptr;
-	if (count != 1)
-		return "Header mismatch: Mcp-Name stands twice";
-	if (!header_decode(value, arena, &decoded))
-		return "Header mismatch: Mcp-Name cannot be decoded";
-	if (!slice_equal(decoded, decode(body, arena)))
-		return "Header mismatch: Mcp-Name differs from the body";
-	return nullptr;
+	if (!param || !json_member(rpc->params, param, &body) || json_type_of(body) != JSON_STRING)
+		return true; /* a missing parameter is the method's own to refuse */
+	if (!methods[method].name_required && !call_header(call, "Mcp-Name", &value, nullptr))
+		return true;
+	return header_repeats(call, "Mcp-Name", true, json_string_copy(body, arena), arena,
+			      refusal);
 }
 
 static bool find_method(struct slice name, enum method *method)
@@ -195,14 +193,13 @@ static enum ladder climb_headers(const struct call *call, const struct rpc *rpc,
 				 struct slice version, struct arena *arena, struct ladder_top *top,
 				 struct refusal *refusal)
 {
-	if (!header_repeats(call, "MCP-Protocol-Version", version, arena, refusal) ||
-	    !header_repeats(call, "Mcp-Method", rpc->method, arena, refusal))
+	if (!header_repeats(call, "MCP-Protocol-Version", false, version, arena, refusal) ||
+	    !header_repeats(call, "Mcp-Method", false, rpc->method, arena, refusal))
 		return LADDER_REFUSED;
 
 	bool known = find_method(rpc->method, &top->method);
-	const char *fault = known ? name_fault(call, rpc, top->method, arena) : nullptr;
-	if (fault)
-		return refuse(refusal, 400, RPC_HEADER_MISMATCH, fault);
+	if (known && !name_fits(call, rpc, top->method, arena, refusal))
+		return LADDER_REFUSED;
 	if (!is_modern(version))
 		return refuse_version(arena, version, refusal);
 	if (!known)
@@ -222,7 +219,7 @@ static enum ladder climb_request(const struct call *call, const struct rpc *rpc,
 				 struct refusal *refusal)
 {
 	struct slice version, capabilities;
-	if (!rpc->params.len || !json_member(rpc->params, "_meta", &top->meta) ||
+	if (!json_member(rpc->params, "_meta", &top->meta) ||
 	    !json_member(top->meta, META_VERSION, &version))
 		return climb_unclaimed(call, rpc, arena, refusal);
 	if (json_type_of(version) != JSON_STRING)
@@ -233,7 +230,8 @@ static enum ladder climb_request(const struct call *call, const struct rpc *rpc,
 		return refuse(refusal, 400, RPC_INVALID_PARAMS,
 			      "params._meta needs the object \"" META_CAPABILITIES "\"");
 
-	enum ladder ladder = climb_headers(call, rpc, decode(version, arena), arena, top, refusal);
+	enum ladder ladder =
+	    climb_headers(call, rpc, json_string_copy(version, arena), arena, top, refusal);
 	if (ladder != LADDER_GO_ON)
 		return ladder;
 
@@ -241,9 +239,7 @@ static enum ladder climb_request(const struct call *call, const struct rpc *rpc,
 	top->declares_tasks = declares_tasks(capabilities);
 	top->asks = input_declared(capabilities);
 	if (methods[top->method].needs_tasks && !top->declares_tasks) {
-		refusal_set(refusal, 400, RPC_MISSING_CAPABILITY,
-			    "Missing required client capability");
-		refusal->data = slice_of(MCP_TASKS_REQUIRED);
+		refusal_set_tasks(refusal);
 		return LADDER_REFUSED;
 	}
 	/* tools/call looks at its effect ID first. */

@@ -10,8 +10,6 @@
 #define MCP_REVISION     "2026-07-28"
 #define MCP_TASKS        "io.modelcontextprotocol/tasks"
 #define MCP_SUBSCRIPTION "io.modelcontextprotocol/subscriptionId"
-/* data of RPC_MISSING_CAPABILITY, and what discover advertises for it: exactly {} (T1.3). */
-#define MCP_TASKS_REQUIRED "{\"requiredCapabilities\":{\"extensions\":{\"" MCP_TASKS "\":{}}}}"
 
 enum method {
 #define METHOD(id, ...) METHOD_##id,
@@ -30,6 +28,8 @@ struct refusal {
 	const char *extra; /* nullable: further header lines */
 };
 void refusal_set(struct refusal *refusal, int status, enum rpc_code code, const char *message);
+/* Its client has to declare the Tasks extension for this. */
+void refusal_set_tasks(struct refusal *refusal);
 
 /* Who may come in at all; see config.def. */
 struct gate {

@@ -27,11 +27,13 @@
 #include "api/sse.h"
 #include "api/subscription.h"
 #include "runtime/base.h"
+#include "runtime/chain.h"
 #include "runtime/clock.h"
 #include "runtime/config.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
 #include "runtime/task.h"
+#include "runtime/timer.h"
 
 enum listen_state { LISTEN_ASKING, LISTEN_OPEN, LISTEN_ENDING };
 
@@ -87,9 +89,7 @@ static void listen_free(struct listen *listen)
 {
 	struct listens *listens = listen->listens;
 	hf_assert(!listen->request);
-	*(listen->previous ? &listen->previous->next : &listens->first) = listen->next;
-	if (listen->next)
-		listen->next->previous = listen->previous;
+	chain_drop(listens->first, listen);
 	listens->count--;
 	ev_timer_stop(loop_of(listen), &listen->ping);
 	ev_timer_stop(loop_of(listen), &listen->life);
@@ -117,8 +117,6 @@ static void on_gone(struct call *call)
 	request_drop(request_take(listen));
 	listen_free(listen);
 }
-
-/* --- Frames ----------------------------------------------------------------------------------- */
 
 static bool has_room(const struct listen *listen)
 {
@@ -170,8 +168,6 @@ static void tell_tools(struct listen *listen)
 	send_frame(listen, buf_slice(&message));
 }
 
-/* --- Tasks ------------------------------------------------------------------------------------ */
-
 static void no_more_of(struct followed *followed)
 {
 	follow_remove(&followed->follower);
@@ -190,10 +186,8 @@ static bool tell(struct followed *followed, const struct task_view *view)
 {
 	struct listen *listen = followed->listen;
 	const struct catalog *catalog = listen->listens->api->catalog;
-	const struct catalog_entry *entry = catalog_find_version(catalog, view->tool);
 	hf_cleanup(buf) struct buf params = {};
-	if (!result_task_notice(view,
-				entry ? entry->tool->poll_interval_ms : RESULT_POLL_INTERVAL_MS,
+	if (!result_task_notice(view, catalog_poll_interval_ms(catalog, view->tool),
 				listen->request->rpc.id, &params)) {
 		log_error("the stored outcome is no JSON object", "owner",
 			  LOG_INT(followed->follower.owner), nullptr);
@@ -242,9 +236,8 @@ static void open_stream(struct listen *listen)
 	if (listen->held.len)
 		call_write(listen->request->call, buf_slice(&listen->held));
 	buf_deinit(&listen->held);
-	ev_now_update(loop_of(listen));
+	timer_set(loop_of(listen), &listen->life, listen->listens->api->config->listen_ms);
 	ev_timer_again(loop_of(listen), &listen->ping);
-	ev_timer_start(loop_of(listen), &listen->life);
 	if (listen->owes_tools)
 		tell_tools(listen);
 	if (is_over(listen))
@@ -298,8 +291,6 @@ static void on_drained(struct call *call)
 	}
 }
 
-/* --- Opening ---------------------------------------------------------------------------------- */
-
 static void on_ping(struct ev_loop *, ev_timer *timer, int)
 {
 	struct listen *listen = container_of(timer, struct listen, ping);
@@ -314,15 +305,6 @@ static void on_life(struct ev_loop *, ev_timer *timer, int)
 		end(listen);
 }
 
-static void refuse(struct request *request, int status, enum rpc_code code, const char *message)
-{
-	struct refusal refusal = {};
-	refusal_set(&refusal, status, code, message);
-	if (code == RPC_MISSING_CAPABILITY)
-		refusal.data = slice_of(MCP_TASKS_REQUIRED);
-	request_refuse(request, &refusal);
-}
-
 static struct listen *listen_new(struct request *request)
 {
 	struct listens *listens = request->api->listens;
@@ -332,10 +314,7 @@ static struct listen *listen_new(struct request *request)
 	listen->wanted = request->detail;
 	listen->followed_count = listen->asking = listen->following = listen->wanted->tasks_count;
 	listen->followed = hf_alloc((listen->followed_count + 1) * sizeof *listen->followed);
-	listen->next = listens->first;
-	if (listens->first)
-		listens->first->previous = listen;
-	listens->first = listen;
+	chain_add(listens->first, listen);
 	listens->count++;
 	request->principal->listens++;
 	request->call->on_gone = on_gone;
@@ -343,7 +322,7 @@ static struct listen *listen_new(struct request *request)
 	request->call->on_gone_ctx = listen;
 
 	ev_timer_init(&listen->ping, on_ping, 0, (double)listens->api->config->ping_ms / 1000);
-	ev_timer_init(&listen->life, on_life, (double)listens->api->config->listen_ms / 1000, 0);
+	ev_init(&listen->life, on_life);
 	return listen;
 }
 
@@ -366,8 +345,10 @@ static void start(struct request *request)
 		return;
 	}
 	if ((int64_t)request->principal->listens >= api->config->listens_per_owner_max) {
-		request_refuse_bound(request, 429, "listens_per_owner",
-				     "Too many streams are open for this caller");
+		request_refuse_bound(
+		    request, 429, "listens_per_owner",
+		    "Too many streams are open for this caller; close one, or try again "
+		    "shortly");
 		return;
 	}
 	if ((int64_t)api->listens->count >= api->config->listens_max) {
@@ -396,20 +377,28 @@ static void start(struct request *request)
 		open_stream(listen);
 }
 
+/* False: `refusal` says why not. */
+static bool is_fit(const struct request *request, struct refusal *refusal)
+{
+	if (!header_accepts_events(request->call))
+		refusal_set(refusal, 406, RPC_INVALID_REQUEST,
+			    "Accept must let text/event-stream in for this method");
+	else if (request->call->body.len > LISTEN_BODY_BYTES_MAX)
+		refusal_set(refusal, 413, RPC_INVALID_REQUEST,
+			    "The body is too large for this method");
+	else if (subscription_names_tasks(request->rpc.params) && !request->top.declares_tasks)
+		refusal_set_tasks(refusal);
+	else
+		return true;
+	return false;
+}
+
 void mcp_listen(struct request *request)
 {
 	struct call *call = request->call;
-	if (!header_accepts_events(call)) {
-		refuse(request, 406, RPC_INVALID_REQUEST,
-		       "Accept must let text/event-stream in for this method");
-		return;
-	}
-	if (call->body.len > LISTEN_BODY_BYTES_MAX) {
-		refuse(request, 413, RPC_INVALID_REQUEST, "The body is too large for this method");
-		return;
-	}
-	if (subscription_names_tasks(request->rpc.params) && !request->top.declares_tasks) {
-		refuse(request, 400, RPC_MISSING_CAPABILITY, "Missing required client capability");
+	struct refusal refusal;
+	if (!is_fit(request, &refusal)) {
+		request_refuse(request, &refusal);
 		return;
 	}
 	struct subscription *wanted = arena_alloc(call->arena, sizeof *wanted);
@@ -421,8 +410,6 @@ void mcp_listen(struct request *request)
 	request->detail = wanted;
 	request_with_owner(request, start);
 }
-
-/* --- All of them ------------------------------------------------------------------------------ */
 
 static void on_settled(struct ev_loop *, ev_timer *timer, int)
 {
@@ -457,10 +444,7 @@ struct listens *listens_free(struct listens *listens)
 
 void listens_tools_changed(struct listens *listens)
 {
-	ev_now_update(listens->api->loop);
-	ev_timer_stop(listens->api->loop, &listens->settle);
-	ev_timer_set(&listens->settle, (double)listens->api->config->listen_settle_ms / 1000, 0);
-	ev_timer_start(listens->api->loop, &listens->settle);
+	timer_set(listens->api->loop, &listens->settle, listens->api->config->listen_settle_ms);
 }
 
 void listens_drain(struct listens *listens)

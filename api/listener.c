@@ -18,6 +18,7 @@
 #include "api/http_write.h"
 #include "runtime/base.h"
 #include "runtime/buf.h"
+#include "runtime/chain.h"
 #include "runtime/listen.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
@@ -97,12 +98,7 @@ static void on_closed(struct conn_owner *owner, void *ctx)
 {
 	struct listener *listener = container_of(owner, struct listener, owner);
 	struct peer *peer = ctx;
-	if (peer->previous)
-		peer->previous->next = peer->next;
-	else
-		*bucket_of(listener, &peer->address) = peer->next;
-	if (peer->next)
-		peer->next->previous = peer->previous;
+	chain_drop(*bucket_of(listener, &peer->address), peer);
 	hf_assert(listener->connections > 0);
 	listener->connections--;
 	free(peer);
@@ -133,10 +129,7 @@ static void take_in(struct listener *listener, int fd, const struct in6_addr *ad
 	struct peer *peer = hf_alloc(sizeof *peer);
 	struct peer **bucket = bucket_of(listener, address);
 	peer->address = *address;
-	peer->next = *bucket;
-	if (peer->next)
-		peer->next->previous = peer;
-	*bucket = peer;
+	chain_add(*bucket, peer);
 	listener->connections++;
 	peer->conn = conn_open(&listener->owner, fd, peer);
 }

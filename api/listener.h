@@ -42,5 +42,5 @@ void listener_drain(struct listener *listener);
 void listener_collect(const struct listener *listener);
 size_t listener_connections(const struct listener *listener);
 /* At once: calls that are out are gone (on_gone) and still need their call_reply. Never from inside
- * the router or on_gone. */
+ * the router or on_gone. Takes nullptr. */
 void listener_close(struct listener *listener);

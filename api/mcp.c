@@ -17,33 +17,31 @@ static_assert(countof(handlers) == METHODS_COUNT);
 
 static void refuse_token(struct call *call, enum auth_answer answer)
 {
+	static const struct {
+		const char *reason; /* for the log */
+		int status;
+		enum rpc_code code;
+		const char *message, *extra;
+	} table[] = {
+		[AUTH_MISSING] = { "no token", 401, RPC_INVALID_REQUEST,
+				   "A bearer token is needed: Authorization: Bearer TOKEN",
+				   "WWW-Authenticate: Bearer\r\n" },
+		[AUTH_MALFORMED] = { "malformed", 400, RPC_INVALID_REQUEST,
+				     "Authorization is malformed: it comes once, as Bearer TOKEN",
+				     "WWW-Authenticate: Bearer error=\"invalid_request\"\r\n" },
+		[AUTH_UNKNOWN] = { "unknown token", 401, RPC_INVALID_REQUEST,
+				   "The bearer token is not known here",
+				   "WWW-Authenticate: Bearer error=\"invalid_token\"\r\n" },
+		[AUTH_FULL] = { "too many principals", 503, RPC_INTERNAL,
+				"Nothing was run: too many callers at once; try again shortly",
+				RETRY_AFTER },
+	};
+	hf_assert(answer != AUTH_KNOWN);
+
 	struct refusal refusal = {};
-	const char *reason = "no token";
-	switch (answer) {
-	case AUTH_KNOWN:
-	case AUTH_MISSING:
-		refusal_set(&refusal, 401, RPC_INVALID_REQUEST,
-			    "A bearer token is needed: Authorization: Bearer TOKEN");
-		refusal.extra = "WWW-Authenticate: Bearer\r\n";
-		break;
-	case AUTH_MALFORMED:
-		reason = "malformed";
-		refusal_set(&refusal, 400, RPC_INVALID_REQUEST, "Authorization is malformed");
-		refusal.extra = "WWW-Authenticate: Bearer error=\"invalid_request\"\r\n";
-		break;
-	case AUTH_UNKNOWN:
-		reason = "unknown token";
-		refusal_set(&refusal, 401, RPC_INVALID_REQUEST, "The token is not known");
-		refusal.extra = "WWW-Authenticate: Bearer error=\"invalid_token\"\r\n";
-		break;
-	case AUTH_FULL:
-		reason = "too many principals";
-		refusal_set(&refusal, 503, RPC_INTERNAL,
-			    "Nothing was run: too many callers at once; try again shortly");
-		refusal.extra = RETRY_AFTER;
-		break;
-	}
-	log_warn("authentication refused", "reason", reason, nullptr);
+	refusal_set(&refusal, table[answer].status, table[answer].code, table[answer].message);
+	refusal.extra = table[answer].extra;
+	log_warn("authentication refused", "reason", table[answer].reason, nullptr);
 	call_refuse(call, (struct slice){}, &refusal);
 }
 

@@ -1,8 +1,6 @@
 /* mcp.h - one POST to the MCP endpoint, from the call to its method's handler. */
 #pragma once
 
-#include "api/api.h"
-#include "api/call.h"
 #include "api/request.h"
 
 /* Climbs the ladder and hands over to a handler; ends the call, now or later. */

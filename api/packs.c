@@ -1,6 +1,5 @@
-/* packs.c - see packs.h. Filled by api.c each time the store's number has changed; read by
- * prompts.c, resources.c and completion.c. What the documents hold was checked when they were
- * compiled, so it is only taken apart here. */
+/* packs.c - see packs.h. Filled by api.c each time the store's number has changed. What the
+ * documents hold was checked when they were compiled, so it is only taken apart here. */
 #include "api/packs.h"
 
 #include <stdlib.h>
@@ -15,23 +14,14 @@
 
 static_assert(URI_LEN_MAX <= CURSOR_NAME_LEN_MAX); /* keys of lists */
 
-struct packs {
-	char **docs; /* what everything below points into */
-	size_t docs_count;
-	struct prompt *prompts; /* each sorted by key */
-	struct resource *resources, *templates;
-	size_t prompts_count, resources_count, templates_count;
-};
-
 static void clear(struct packs *packs)
 {
 	for (size_t i = 0; i < packs->docs_count; i++)
 		free(packs->docs[i]);
 	free(packs->docs);
-	free(packs->prompts);
-	free(packs->resources);
-	free(packs->templates);
-	*packs = (struct packs){};
+	free(packs->prompts.items);
+	free(packs->resources.items);
+	free(packs->templates.items);
 }
 
 struct packs *packs_new(void)
@@ -50,12 +40,11 @@ struct packs *packs_free(struct packs *packs)
 	return nullptr;
 }
 
-/* --- Reading ---------------------------------------------------------------------------------- */
-
 static struct slice member(struct slice object, const char *name)
 {
-	struct slice value;
-	return json_member(object, name, &value) ? value : (struct slice){};
+	struct slice value = {};
+	json_member(object, name, &value);
+	return value;
 }
 
 /* A key was written without escapes. */
@@ -69,50 +58,30 @@ static struct list_item item(struct slice entry, const char *key)
 	};
 }
 
-static void read_prompts(struct packs *packs, struct slice entries)
+static void read_prompts(struct list *prompts, struct slice entries)
 {
 	struct slice entry;
-	for (size_t at = 0; entries.len && json_array_next(entries, &at, &entry);)
-		packs->prompts[packs->prompts_count++] = (struct prompt){
-			.item = item(entry, "name"),
-			.complete = member(entry, "complete"),
-			.messages = member(entry, "messages"),
-			.ask = member(entry, "ask"),
-			.ask_go_on = member(entry, "askGoOn").len > 0,
-		};
+	for (size_t at = 0; json_array_next(entries, &at, &entry);) {
+		struct prompt *prompt = list_add(prompts, item(entry, "name"));
+		prompt->complete = member(entry, "complete");
+		prompt->messages = member(entry, "messages");
+		prompt->ask = member(entry, "ask");
+		prompt->ask_go_on = member(entry, "askGoOn").len > 0;
+	}
 }
 
-static void read_resources(struct packs *packs, struct slice entries)
+/* `key`: "uri" or "uriTemplate". */
+static void read_resources(struct list *resources, struct slice entries, const char *key)
 {
 	struct slice entry;
-	for (size_t at = 0; entries.len && json_array_next(entries, &at, &entry);)
-		packs->resources[packs->resources_count++] = (struct resource){
-			.item = item(entry, "uri"),
-			.contents = member(entry, "contents"),
-		};
-}
-
-static void read_templates(struct packs *packs, struct slice entries)
-{
-	struct slice entry;
-	for (size_t at = 0; entries.len && json_array_next(entries, &at, &entry);)
-		packs->templates[packs->templates_count++] = (struct resource){
-			.item = item(entry, "uriTemplate"),
-			.complete = member(entry, "complete"),
-			.media_type = member(entry, "mimeType"),
-			.text = member(entry, "text"),
-			.json = member(entry, "json"),
-		};
-}
-
-static size_t count_of(struct slice doc, const char *name)
-{
-	struct slice entries, entry;
-	size_t count = 0;
-	if (json_member(doc, name, &entries))
-		for (size_t at = 0; json_array_next(entries, &at, &entry);)
-			count++;
-	return count;
+	for (size_t at = 0; json_array_next(entries, &at, &entry);) {
+		struct resource *resource = list_add(resources, item(entry, key));
+		resource->contents = member(entry, "contents");
+		resource->complete = member(entry, "complete");
+		resource->media_type = member(entry, "mimeType");
+		resource->text = member(entry, "text");
+		resource->json = member(entry, "json");
+	}
 }
 
 static void read_pack(struct packs *packs, const struct store_pack *stored)
@@ -128,88 +97,53 @@ static void read_pack(struct packs *packs, const struct store_pack *stored)
 	char *text = hf_strndup(stored->doc.data, stored->doc.len);
 	struct slice doc = { text, stored->doc.len };
 	packs->docs[packs->docs_count++] = text;
-	size_t prompts = packs->prompts_count + count_of(doc, "prompts");
-	size_t resources = packs->resources_count + count_of(doc, "resources");
-	size_t templates = packs->templates_count + count_of(doc, "templates");
-	packs->prompts = hf_realloc(packs->prompts, prompts * sizeof *packs->prompts);
-	packs->resources = hf_realloc(packs->resources, resources * sizeof *packs->resources);
-	packs->templates = hf_realloc(packs->templates, templates * sizeof *packs->templates);
-	read_prompts(packs, member(doc, "prompts"));
-	read_resources(packs, member(doc, "resources"));
-	read_templates(packs, member(doc, "templates"));
+	read_prompts(&packs->prompts, member(doc, "prompts"));
+	read_resources(&packs->resources, member(doc, "resources"), "uri");
+	read_resources(&packs->templates, member(doc, "templates"), "uriTemplate");
 }
 
 void packs_replace(struct packs *packs, const struct store_pack *stored, size_t count)
 {
 	clear(packs);
-	packs->docs = hf_alloc(count * sizeof *packs->docs);
-	/* Holdfast's own; no pack may have one of its scheme. */
-	packs->templates = hf_alloc(sizeof *packs->templates);
-	packs->templates[packs->templates_count++].item = (struct list_item){
-		.key = slice_of(ARTIFACT_TEMPLATE),
-		.published = slice_of(artifact_template_published),
+	*packs = (struct packs){
+		.docs = hf_alloc(count * sizeof *packs->docs),
+		.prompts = { .member = "prompts", .size = sizeof(struct prompt) },
+		.resources = { .member = "resources", .size = sizeof(struct resource) },
+		.templates = { .member = "resourceTemplates", .size = sizeof(struct resource) },
 	};
+	/* Holdfast's own; no pack may have one of its scheme. */
+	list_add(&packs->templates, (struct list_item){
+					.key = slice_of(ARTIFACT_TEMPLATE),
+					.published = slice_of(artifact_template_published),
+				    });
 	for (size_t i = 0; i < count; i++)
 		read_pack(packs, &stored[i]);
-	if (packs->prompts_count > 1)
-		qsort(packs->prompts, packs->prompts_count, sizeof *packs->prompts,
-		      list_item_compare);
-	if (packs->resources_count > 1)
-		qsort(packs->resources, packs->resources_count, sizeof *packs->resources,
-		      list_item_compare);
-	qsort(packs->templates, packs->templates_count, sizeof *packs->templates,
-	      list_item_compare);
+	list_sort(&packs->prompts);
+	list_sort(&packs->resources);
+	list_sort(&packs->templates);
 }
-
-/* --- Finding ---------------------------------------------------------------------------------- */
 
 const struct prompt *packs_prompt(const struct packs *packs, struct slice name)
 {
-	for (size_t i = 0; i < packs->prompts_count; i++)
-		if (slice_equal(packs->prompts[i].item.key, name))
-			return &packs->prompts[i];
-	return nullptr;
+	return list_find(&packs->prompts, name);
 }
 
 const struct resource *packs_resource(const struct packs *packs, struct slice uri)
 {
-	for (size_t i = 0; i < packs->resources_count; i++)
-		if (slice_equal(packs->resources[i].item.key, uri))
-			return &packs->resources[i];
-	return nullptr;
+	return list_find(&packs->resources, uri);
 }
 
 const struct resource *packs_template(const struct packs *packs, struct slice uri_template)
 {
-	for (size_t i = 0; i < packs->templates_count; i++)
-		if (slice_equal(packs->templates[i].item.key, uri_template))
-			return &packs->templates[i];
-	return nullptr;
+	return list_find(&packs->templates, uri_template);
 }
 
 const struct resource *packs_template_of(const struct packs *packs, struct slice uri,
 					 struct buf *values)
 {
-	for (size_t i = 0; i < packs->templates_count; i++)
-		if (uri_template_match(packs->templates[i].item.key, uri, values))
-			return &packs->templates[i];
+	const struct resource *templates = packs->templates.items;
+	for (size_t i = 0; i < packs->templates.count; i++)
+		if (uri_template_match(templates[i].item.key, uri, values))
+			return &templates[i];
 	return nullptr;
-}
-
-struct list packs_prompts_list(const struct packs *packs)
-{
-	return (struct list){ "prompts", packs->prompts, sizeof *packs->prompts,
-			      packs->prompts_count };
-}
-
-struct list packs_resources_list(const struct packs *packs)
-{
-	return (struct list){ "resources", packs->resources, sizeof *packs->resources,
-			      packs->resources_count };
-}
-
-struct list packs_templates_list(const struct packs *packs)
-{
-	return (struct list){ "resourceTemplates", packs->templates, sizeof *packs->templates,
-			      packs->templates_count };
 }

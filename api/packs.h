@@ -21,7 +21,13 @@ struct resource {
 	struct slice text, json;           /* one of them */
 };
 
-struct packs;
+struct packs {
+	struct list prompts, resources; /* by name, by URI */
+	struct list templates;          /* by URI template, with Holdfast's own */
+	/* private */
+	char **docs; /* what the lists point into */
+	size_t docs_count;
+};
 [[nodiscard]] struct packs *packs_new(void);
 struct packs *packs_free(struct packs *packs); /* takes nullptr; returns nullptr */
 
@@ -35,8 +41,3 @@ const struct resource *packs_template(const struct packs *packs, struct slice ur
  * `values` as an object. */
 const struct resource *packs_template_of(const struct packs *packs, struct slice uri,
 					 struct buf *values);
-
-/* For the lists, by name, URI and template. */
-struct list packs_prompts_list(const struct packs *packs);
-struct list packs_resources_list(const struct packs *packs);
-struct list packs_templates_list(const struct packs *packs); /* with Holdfast's own */

@@ -39,8 +39,7 @@ static void add(struct param_headers *headers, struct slice mark, const struct b
 static void walk(struct param_headers *headers, struct slice schema, struct buf *path, size_t depth)
 {
 	struct slice properties, name, property, mark;
-	if (!json_member(schema, "properties", &properties) ||
-	    json_type_of(properties) != JSON_OBJECT)
+	if (!json_member(schema, "properties", &properties))
 		return;
 
 	for (size_t at = 0; json_object_next(properties, &at, &name, &property);) {
@@ -121,8 +120,7 @@ static struct slice argument_of(const struct param *param, struct slice argument
 	struct slice value = arguments;
 	const char *name = param->path.data;
 	for (size_t i = 0; i < param->depth; i++, name += strlen(name) + 1)
-		if (!value.len || json_type_of(value) != JSON_OBJECT ||
-		    !json_member(value, name, &value))
+		if (!json_member(value, name, &value))
 			return (struct slice){};
 	return value.len && json_type_of(value) != JSON_NULL ? value : (struct slice){};
 }

@@ -31,11 +31,13 @@
 #include "api/result.h"
 #include "api/watch.h"
 #include "runtime/base.h"
+#include "runtime/chain.h"
 #include "runtime/clock.h"
 #include "runtime/config.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
+#include "runtime/timer.h"
 
 enum plain_state { PLAIN_ACCEPTING, PLAIN_WAITING, PLAIN_STREAMING, PLAIN_LEAVING };
 
@@ -73,7 +75,6 @@ struct plain {
 	int attempt;
 	struct buf message; /* as the last look found it */
 	/* told on the stream */
-	struct slice progress_token; /* lives in the request; empty: nothing was asked for */
 	double progress;
 	struct buf told;
 	int64_t told_ms;
@@ -106,24 +107,12 @@ static void timers_stop(struct plain *plain)
 	ev_timer_stop(loop_of(plain), &plain->window);
 }
 
-static void timer_start(struct plain *plain, ev_timer *timer, int64_t after_ms)
-{
-	ev_now_update(loop_of(plain));
-	ev_timer_set(timer, after_ms > 0 ? (double)after_ms / 1000 : 0, 0);
-	ev_timer_start(loop_of(plain), timer);
-}
-
 static void plain_free(struct plain *plain)
 {
 	struct plains *plains = plain->plains;
 	hf_assert(!plain->request);
 	hf_assert(!plain->busy);
-	if (plain->previous)
-		plain->previous->next = plain->next;
-	else
-		plains->first = plain->next;
-	if (plain->next)
-		plain->next->previous = plain->previous;
+	chain_drop(plains->first, plain);
 	plains->count--;
 	timers_stop(plain);
 	watch_remove(&plain->watcher);
@@ -142,13 +131,10 @@ static struct request *request_take(struct plain *plain)
 	request->principal->plains--;
 	request->call->on_gone = nullptr;
 	plain->request = nullptr;
-	plain->progress_token = (struct slice){};
 	timers_stop(plain);
 	watch_remove(&plain->watcher);
 	return request;
 }
-
-/* --- Attachments ------------------------------------------------------------------------------ */
 
 static bool is_open(const struct plain *plain)
 {
@@ -262,8 +248,6 @@ static void leave(struct plain *plain, bool gone)
 		depart(plain);
 }
 
-/* --- Answers ---------------------------------------------------------------------------------- */
-
 static void on_gone(struct call *call)
 {
 	struct plain *plain = call->on_gone_ctx;
@@ -322,14 +306,11 @@ static void answer_forgotten(struct plain *plain)
 	leave(plain, false);
 }
 
-/* --- Progress --------------------------------------------------------------------------------- */
-
 constexpr double PROGRESS_MAX = 0.99;           /* only the answer is the end */
 constexpr double PROGRESS_STEP = 0.01;          /* of what is left, where only the text is new */
 constexpr double PROGRESS_STEP_MIN = 0.000'001; /* what is printed has to rise */
 
-/* It has to rise with each notification, while a task's own fraction begins anew with each phase.
- */
+/* It has to rise with each notification; a task's own fraction begins anew with each phase. */
 static bool progress_rises(struct plain *plain, const struct task_view *view, bool news)
 {
 	double at = view->progress > 0 && view->progress <= 1 ? view->progress * PROGRESS_MAX : 0;
@@ -345,7 +326,7 @@ static bool progress_rises(struct plain *plain, const struct task_view *view, bo
 
 static void tell_progress(struct plain *plain, const struct task_view *view)
 {
-	if (plain->state != PLAIN_STREAMING || !plain->progress_token.len)
+	if (plain->state != PLAIN_STREAMING || !request_progress_token(plain->request).len)
 		return;
 	int64_t now_ms = clock_boot_ms();
 	if (now_ms - plain->told_ms < PLAIN_PROGRESS_EVERY_MS)
@@ -358,17 +339,11 @@ static void tell_progress(struct plain *plain, const struct task_view *view)
 	buf_clear(&plain->told);
 	buf_add_slice(&plain->told, message);
 
-	hf_cleanup(buf) struct buf text = {};
-	buf_add_text(&text, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\","
-			    "\"params\":{\"progressToken\":");
-	buf_add_slice(&text, plain->progress_token);
-	buf_add_format(&text, ",\"progress\":%.7f,\"total\":1,\"message\":", plain->progress);
-	json_string_encode(message, &text);
-	buf_add_text(&text, "}}");
-	request_notify(plain->request, buf_slice(&text));
+	hf_cleanup(buf) struct buf members = {};
+	buf_add_format(&members, "\"progress\":%.7f,\"total\":1,\"message\":", plain->progress);
+	json_string_encode(message, &members);
+	request_progress(plain->request, buf_slice(&members));
 }
-
-/* --- Waiting ---------------------------------------------------------------------------------- */
 
 static void on_turn(struct ev_loop *, ev_timer *timer, int)
 {
@@ -378,7 +353,7 @@ static void on_turn(struct ev_loop *, ev_timer *timer, int)
 		request_stream(plain->request);
 	}
 	request_ping(plain->request);
-	timer_start(plain, &plain->turn, plain->request->api->config->ping_ms);
+	timer_set(loop_of(plain), &plain->turn, plain->request->api->config->ping_ms);
 }
 
 static void remember(struct plain *plain, const struct task_view *view)
@@ -437,10 +412,10 @@ static void start_waiting(struct plain *plain, const struct task_view *view)
 		  over || plain->plains->draining ? 0 : WATCH_FIRST_MS);
 	int64_t gone_ms = clock_boot_ms() - plain->started_ms;
 	int64_t left_ms = plain->window_ms - gone_ms;
-	timer_start(plain, &plain->window,
-		    over && left_ms < PLAIN_QUICK_MS ? PLAIN_QUICK_MS : left_ms);
+	timer_set(loop_of(plain), &plain->window,
+		  over && left_ms < PLAIN_QUICK_MS ? PLAIN_QUICK_MS : left_ms);
 	if (header_accepts_events(plain->request->call))
-		timer_start(plain, &plain->turn, PLAIN_QUICK_MS - gone_ms);
+		timer_set(loop_of(plain), &plain->turn, PLAIN_QUICK_MS - gone_ms);
 }
 
 static void on_accepted(void *ctx, enum hf_code code, enum accept_outcome outcome,
@@ -466,18 +441,6 @@ static void on_accepted(void *ctx, enum hf_code code, enum accept_outcome outcom
 	start_waiting(plain, view);
 }
 
-static void refuse_for_now(struct request *request)
-{
-	request_refuse(request, &(struct refusal){
-				    .status = 429,
-				    .code = RPC_INTERNAL,
-				    .message = "Nothing was run: too many calls of this caller "
-					       "are waited for; try again when some are answered",
-				    .data = slice_of("{\"executed\":\"no\"}"),
-				    .extra = "Retry-After: 1\r\n",
-				});
-}
-
 void plain_call(struct request *request, const struct accepting *accepting)
 {
 	struct plains *plains = request->api->plains;
@@ -487,9 +450,11 @@ void plain_call(struct request *request, const struct accepting *accepting)
 		return;
 	}
 	if (request->principal->plains >= AUTH_PLAINS_MAX) {
-		metric_add(METRIC_bound_refused_total, "plain_calls_per_principal", 1);
 		metric_add(METRIC_calls_refused_total, "busy_owner", 1);
-		refuse_for_now(request);
+		request_refuse_bound(
+		    request, 429, "plain_calls_per_principal",
+		    "Nothing was run: too many calls of this caller are waited for; "
+		    "try again when some are answered");
 		return;
 	}
 	if (!incarnation || request->api->closing) {
@@ -508,13 +473,9 @@ void plain_call(struct request *request, const struct accepting *accepting)
 	plain->api = *incarnation;
 	plain->number = ++plains->numbers;
 	plain->watcher.owner = accepting->call.owner;
-	plain->progress_token = request_progress_token(request);
 	ev_init(&plain->turn, on_turn);
 	ev_init(&plain->window, on_window);
-	plain->next = plains->first;
-	if (plains->first)
-		plains->first->previous = plain;
-	plains->first = plain;
+	chain_add(plains->first, plain);
 	plains->count++;
 
 	request->principal->plains++;
@@ -526,8 +487,6 @@ void plain_call(struct request *request, const struct accepting *accepting)
 	call.number = plain->number;
 	store_accept(plains->api->store, &call, on_accepted, plain);
 }
-
-/* --- All of them ------------------------------------------------------------------------------ */
 
 struct plains *plains_new(struct api *api)
 {

@@ -14,13 +14,14 @@
 #include "api/rounds.h"
 #include "runtime/base.h"
 #include "runtime/template.h"
+#include "runtime/timer.h"
 
 constexpr size_t ANSWER_BYTES_MAX = 8 << 20; /* with arguments and inputs put in */
 
 /* Lives in the arena. */
 struct telling {
 	struct request *request;
-	struct slice answer, token;
+	struct slice answer;
 	const struct progress_step *steps;
 	size_t count, at;
 	ev_timer timer;
@@ -42,23 +43,17 @@ static void on_gone(struct call *call)
 
 static void tell(const struct telling *telling, const struct progress_step *step)
 {
-	hf_cleanup(buf) struct buf text = {};
-	buf_add_text(&text, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\","
-			    "\"params\":{\"progressToken\":");
-	buf_add_slice(&text, telling->token);
-	buf_add_format(&text, ",\"progress\":%lld", (long long)step->progress);
+	hf_cleanup(buf) struct buf members = {};
+	buf_add_format(&members, "\"progress\":%lld", (long long)step->progress);
 	if (step->total)
-		buf_add_format(&text, ",\"total\":%lld", (long long)step->total);
-	buf_add_text(&text, "}}");
-	request_notify(telling->request, buf_slice(&text));
+		buf_add_format(&members, ",\"total\":%lld", (long long)step->total);
+	request_progress(telling->request, buf_slice(&members));
 }
 
 static void wait_for_next(struct telling *telling)
 {
-	struct ev_loop *loop = telling->request->api->loop;
-	ev_now_update(loop);
-	ev_timer_set(&telling->timer, (double)telling->steps[telling->at].after_ms / 1000, 0);
-	ev_timer_start(loop, &telling->timer);
+	timer_set(telling->request->api->loop, &telling->timer,
+		  telling->steps[telling->at].after_ms);
 }
 
 static void on_step(struct ev_loop *, ev_timer *timer, int)
@@ -73,21 +68,14 @@ static void on_step(struct ev_loop *, ev_timer *timer, int)
 	request_reply(telling_end(telling), answer);
 }
 
-static struct slice in_arena(struct arena *arena, struct slice text)
-{
-	return (struct slice){ arena_copy(arena, text), text.len };
-}
-
-static void start_telling(struct request *request, const struct tool *tool, struct slice answer,
-			  struct slice token)
+static void start_telling(struct request *request, const struct tool *tool, struct slice answer)
 {
 	struct arena *arena = request->call->arena;
 	struct telling *telling = arena_alloc(arena, sizeof *telling);
 	size_t bytes = tool->progress_count * sizeof *tool->progress;
 	*telling = (struct telling){
 		.request = request,
-		.answer = in_arena(arena, answer),
-		.token = token,
+		.answer = arena_slice(arena, answer),
 		.count = tool->progress_count,
 	};
 	telling->steps = (const struct progress_step *)
@@ -110,10 +98,8 @@ static enum hf_code make_answer(const struct tool *tool, const struct template_s
 		buf_add_text(out, ",\"structuredContent\":");
 		hf_try(template_json(tool->result_structured, scope, out, err));
 	}
-	buf_add_format(out, ",\"isError\":%s,\"_meta\":{",
-		       tool->answer_is_error ? "true" : "false");
-	result_add_server_info(out);
-	buf_add_text(out, "}}");
+	buf_add_format(out, ",\"isError\":%s", tool->answer_is_error ? "true" : "false");
+	result_end(out);
 	if (out->overflow)
 		return hf_fail(err, HF_LIMIT, "the answer has over %zu bytes", ANSWER_BYTES_MAX);
 	return HF_OK;
@@ -129,25 +115,20 @@ static void answer(struct request *request, const struct tool *tool,
 				     nullptr);
 		return;
 	}
-	struct slice token = request_progress_token(request);
-	bool tells = tool->progress_count && token.len && header_accepts_events(request->call) &&
+	bool tells = tool->progress_count && request_progress_token(request).len &&
+		     header_accepts_events(request->call) &&
 		     request->principal->plains < AUTH_PLAINS_MAX;
 	if (tells)
-		start_telling(request, tool, buf_slice(&text), token);
+		start_telling(request, tool, buf_slice(&text));
 	else
 		request_reply(request, buf_slice(&text));
 }
 
 /* False: the request was ended. */
-static bool is_good(struct request *request, const struct tool *tool, struct slice arguments)
+static bool check_arguments(struct request *request, const struct tool *tool,
+			    struct slice arguments)
 {
 	struct hf_err err = {};
-	if (request->rpc.holds_nul) {
-		request_refuse_params(request, "Strings must not hold NUL (U+0000)",
-				      answer_data(request->call->arena, "nul_in_string", "no",
-						  nullptr, (struct slice){}));
-		return false;
-	}
 	if (schema_check(tool->input, arguments, &err) == HF_OK)
 		return true;
 	answer_bad_arguments(request, arena_strdup(request->call->arena, err.text), nullptr);
@@ -159,7 +140,7 @@ void plain_tool_call(struct request *request, const struct tool *tool, struct sl
 	hf_assert(tool->effect_id == EFFECT_ID_NONE);
 
 	struct rounds_answers answers = {};
-	if (!is_good(request, tool, arguments))
+	if (!check_arguments(request, tool, arguments))
 		return;
 	const struct rounds rounds = {
 		.ask = tool->ask,

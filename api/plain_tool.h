@@ -5,6 +5,6 @@
 #include "api/request.h"
 #include "runtime/tool.h"
 
-/* Checks, asks and answers; ends the request, now or after the tool's progress was told. `tool`
- * and `arguments` (an object) need live no longer than this call. */
+/* Asks and answers; no string of the call holds NUL. Ends the request, now or after the tool's
+ * progress was told. `tool` and `arguments` (an object) need live no longer than this call. */
 void plain_tool_call(struct request *request, const struct tool *tool, struct slice arguments);

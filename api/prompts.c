@@ -11,20 +11,15 @@
 #include "runtime/json.h"
 #include "runtime/template.h"
 
-/* --- prompts/list ----------------------------------------------------------------------------- */
-
 static void list_prompts(struct request *request)
 {
-	struct list list = packs_prompts_list(request->api->packs);
-	list_reply(request, &list);
+	list_reply(request, &request->api->packs->prompts);
 }
 
 void mcp_prompts_list(struct request *request)
 {
 	list_begin(request, list_prompts);
 }
-
-/* --- prompts/get ------------------------------------------------------------------------------ */
 
 static bool is_true(struct slice object, const char *name)
 {
@@ -41,7 +36,7 @@ static enum hf_code add_argument(struct slice declared, struct slice arguments, 
 	bool named = json_member(declared, "name", &raw_name);
 	hf_assert(named);
 	json_string_decode(raw_name, &name);
-	bool given = arguments.len && json_member(arguments, name.data, &value);
+	bool given = json_member(arguments, name.data, &value);
 	if (!given && is_true(declared, "required"))
 		return hf_fail(err, HF_INVALID, "params.arguments needs \"%.64s\"", name.data);
 	if (given && json_type_of(value) != JSON_STRING)
@@ -56,17 +51,16 @@ static enum hf_code add_argument(struct slice declared, struct slice arguments, 
 static enum hf_code add_arguments(const struct prompt *prompt, struct slice arguments,
 				  struct buf *out, struct hf_err *err)
 {
-	struct slice declared, argument;
+	struct slice declared = {}, argument;
 	if (arguments.len > PROMPT_ARGUMENTS_BYTES_MAX)
 		return hf_fail(err, HF_LIMIT, "params.arguments has over %zu bytes",
 			       PROMPT_ARGUMENTS_BYTES_MAX);
 	buf_add_byte(out, '{');
-	if (json_member(prompt->item.published, "arguments", &declared)) {
-		for (size_t at = 0; json_array_next(declared, &at, &argument);) {
-			if (out->len > 1)
-				buf_add_byte(out, ',');
-			hf_try(add_argument(argument, arguments, out, err));
-		}
+	json_member(prompt->item.published, "arguments", &declared);
+	for (size_t at = 0; json_array_next(declared, &at, &argument);) {
+		if (out->len > 1)
+			buf_add_byte(out, ',');
+		hf_try(add_argument(argument, arguments, out, err));
 	}
 	buf_add_byte(out, '}');
 	return HF_OK;
@@ -98,9 +92,7 @@ enum hf_code prompt_result(const struct prompt *prompt, struct slice arguments, 
 	}
 	buf_add_text(out, ",\"messages\":");
 	buf_add_slice(out, buf_slice(&messages));
-	buf_add_text(out, ",\"_meta\":{");
-	result_add_server_info(out);
-	buf_add_text(out, "}}");
+	result_end(out);
 	return HF_OK;
 }
 
@@ -148,25 +140,21 @@ static void get_prompt(struct request *request, const struct prompt *prompt, str
 
 void mcp_prompts_get(struct request *request)
 {
-	struct slice value, arguments = {};
-	if (!request->rpc.params.len || !json_member(request->rpc.params, "name", &value) ||
-	    json_type_of(value) != JSON_STRING) {
-		request_refuse_params(request, "params.name must be a string", (struct slice){});
+	struct slice name, arguments = {};
+	if (!request_text(request, "name", &name))
 		return;
-	}
 	if (json_member(request->rpc.params, "arguments", &arguments) &&
 	    json_type_of(arguments) != JSON_OBJECT) {
 		request_refuse_params(request, "params.arguments must be an object",
 				      (struct slice){});
 		return;
 	}
-	hf_cleanup(buf) struct buf name = {};
-	json_string_decode(value, &name);
-	const struct prompt *prompt = packs_prompt(request->api->packs, buf_slice(&name));
+	const struct prompt *prompt = packs_prompt(request->api->packs, name);
 	if (prompt)
 		get_prompt(request, prompt, arguments);
 	else if (!request->looked_again)
-		api_look_again(request->api, request, mcp_prompts_get);
+		api_look_again(request, mcp_prompts_get);
 	else
-		request_refuse_params(request, "Unknown prompt", (struct slice){});
+		request_refuse_params(request, "Unknown prompt; prompts/list has those there are",
+				      (struct slice){});
 }

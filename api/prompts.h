@@ -10,7 +10,7 @@ constexpr size_t PROMPT_BYTES_MAX = 8 << 20;            /* of the messages of on
 
 /* Appends the GetPromptResult. `arguments`: the caller's object, or empty. `inputs`: what was
  * answered to questions of the prompt, {"KEY": …}, root /input of its templates; or empty.
- * HF_INVALID: an argument is missing or no string; HF_LIMIT: they, or what it makes, are too large.
- */
+ * HF_INVALID: an argument is missing or no string; HF_LIMIT: they or the messages are too large;
+ * HF_MISSING: a template names what is not there. */
 enum hf_code prompt_result(const struct prompt *prompt, struct slice arguments, struct slice inputs,
 			   struct buf *out, struct hf_err *err);

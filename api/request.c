@@ -1,8 +1,6 @@
 /* request.c - see request.h. */
 #include "api/request.h"
 
-#include "api/api.h"
-#include "api/auth.h"
 #include "api/sse.h"
 #include "runtime/arena.h"
 #include "runtime/base.h"
@@ -26,7 +24,7 @@ static struct slice with_executed(struct arena *arena, struct slice data, const 
 {
 	struct slice said;
 	data = json_trim(data);
-	if (data.len && json_member(data, "executed", &said))
+	if (json_member(data, "executed", &said))
 		return data;
 	hf_cleanup(buf) struct buf text = {};
 	buf_add_format(&text, "{\"executed\":\"%s\"", executed);
@@ -36,7 +34,7 @@ static struct slice with_executed(struct arena *arena, struct slice data, const 
 	} else {
 		buf_add_byte(&text, '}');
 	}
-	return (struct slice){ arena_copy(arena, buf_slice(&text)), text.len };
+	return arena_slice(arena, buf_slice(&text));
 }
 
 void call_refuse(struct call *call, struct slice id, const struct refusal *refusal)
@@ -72,12 +70,37 @@ struct slice request_progress_token(const struct request *request)
 	return fits ? token : (struct slice){};
 }
 
+bool request_text(struct request *request, const char *name, struct slice *out)
+{
+	struct arena *arena = request->call->arena;
+	struct slice value;
+	if (json_member(request->rpc.params, name, &value) && json_type_of(value) == JSON_STRING) {
+		*out = json_string_copy(value, arena);
+		return true;
+	}
+	request_refuse_params(request, arena_format(arena, "params.%s must be a string", name),
+			      (struct slice){});
+	return false;
+}
+
 void request_notify(struct request *request, struct slice message)
 {
 	hf_assert(request->streaming);
 	hf_cleanup(buf) struct buf event = {};
 	sse_event(message, &event);
 	call_write(request->call, buf_slice(&event));
+}
+
+void request_progress(struct request *request, struct slice members)
+{
+	hf_cleanup(buf) struct buf message = {};
+	buf_add_text(&message, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\","
+			       "\"params\":{\"progressToken\":");
+	buf_add_slice(&message, request_progress_token(request));
+	buf_add_byte(&message, ',');
+	buf_add_slice(&message, members);
+	buf_add_text(&message, "}}");
+	request_notify(request, buf_slice(&message));
 }
 
 void request_ping(struct request *request)
@@ -123,8 +146,9 @@ static bool has_room(struct request *request, size_t bytes)
 	request_refuse(request, &(struct refusal){
 				    .status = 503,
 				    .code = RPC_INTERNAL,
-				    .message = "Too many large answers are not taken yet; try "
-					       "again shortly",
+				    .message = "The answer is large, and too many large ones "
+					       "wait for their readers; send the same again "
+					       "shortly",
 				    .extra = RETRY_AFTER,
 				});
 	return false;

@@ -11,8 +11,6 @@
 #include "runtime/buf.h"
 #include "runtime/err.h"
 
-constexpr char RETRY_AFTER[] = "Retry-After: 1\r\n"; /* a second */
-
 struct request {
 	struct call *call;
 	struct api *api;
@@ -36,10 +34,18 @@ void request_with_owner(struct request *request, void (*go_on)(struct request *r
 /* What its client wants progress to be told under, raw; empty where it wants none. */
 struct slice request_progress_token(const struct request *request);
 
+/* A parameter that has to be a string, decoded in the arena; false: it is none, and the request was
+ * ended with -32602. */
+[[nodiscard]] bool request_text(struct request *request, const char *name, struct slice *out);
+
 /* From here on the answer is a stream of events, whatever ends it. */
 void request_stream(struct request *request);
-/* A notification, or a comment, on the stream. */
+/* A notification on the stream. */
 void request_notify(struct request *request, struct slice message);
+/* One of progress, to a client that wants it: `members` are those behind the token, with their
+ * names. */
+void request_progress(struct request *request, struct slice members);
+/* A comment, so that proxies keep it open. */
 void request_ping(struct request *request);
 
 /* How the client was lost, for the log: stream_closed, connection_closed_midcall, or deadline where

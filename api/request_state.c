@@ -30,8 +30,6 @@ static uint64_t take(const char *bytes, size_t count)
 	return number;
 }
 
-/* --- Signature -------------------------------------------------------------------------------- */
-
 static enum hf_code sign(const struct request_state_scope *scope, int version, struct slice content,
 			 unsigned char out[static SIGNATURE_BYTES], struct hf_err *err)
 {

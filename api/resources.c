@@ -1,10 +1,9 @@
 /* resources.c - resources/list, resources/templates/list and resources/read (A18). What packs
  * declare is in memory; artifacts of tasks are read from the store by artifacts.c. Nothing can be
  * subscribed to. */
-#include <strings.h>
-
 #include "api/artifacts.h"
 #include "api/contents.h"
+#include "api/http_text.h"
 #include "api/list.h"
 #include "api/mcp.h"
 #include "api/packs.h"
@@ -14,12 +13,9 @@
 
 constexpr size_t RESOURCE_BYTES_MAX = 8 << 20; /* of what a template makes */
 
-/* --- Lists ------------------------------------------------------------------------------------ */
-
 static void list_resources(struct request *request)
 {
-	struct list list = packs_resources_list(request->api->packs);
-	list_reply(request, &list);
+	list_reply(request, &request->api->packs->resources);
 }
 
 void mcp_resources_list(struct request *request)
@@ -29,16 +25,13 @@ void mcp_resources_list(struct request *request)
 
 static void list_templates(struct request *request)
 {
-	struct list list = packs_templates_list(request->api->packs);
-	list_reply(request, &list);
+	list_reply(request, &request->api->packs->templates);
 }
 
 void mcp_resources_templates_list(struct request *request)
 {
 	list_begin(request, list_templates);
 }
-
-/* --- resources/read --------------------------------------------------------------------------- */
 
 /* The text that a template makes of the URI's variables. */
 static enum hf_code fill(const struct resource *resource, struct slice values, struct buf *out,
@@ -78,12 +71,6 @@ static void reply_template(struct request *request, const struct resource *resou
 	resource_reply(request, buf_slice(&contents));
 }
 
-static bool is_artifact(struct slice uri)
-{
-	size_t len = sizeof ARTIFACT_SCHEME - 1;
-	return uri.len >= len && strncasecmp(uri.data, ARTIFACT_SCHEME, len) == 0;
-}
-
 static void read_declared(struct request *request, struct slice uri)
 {
 	const struct packs *packs = request->api->packs;
@@ -94,23 +81,17 @@ static void read_declared(struct request *request, struct slice uri)
 	else if ((resource = packs_template_of(packs, uri, &values)))
 		reply_template(request, resource, uri, buf_slice(&values));
 	else if (!request->looked_again)
-		api_look_again(request->api, request, mcp_resources_read);
+		api_look_again(request, mcp_resources_read);
 	else
 		resource_refuse_unknown(request, uri);
 }
 
 void mcp_resources_read(struct request *request)
 {
-	struct slice value;
-	if (!request->rpc.params.len || !json_member(request->rpc.params, "uri", &value) ||
-	    json_type_of(value) != JSON_STRING) {
-		request_refuse_params(request, "params.uri must be a string", (struct slice){});
+	struct slice uri;
+	if (!request_text(request, "uri", &uri))
 		return;
-	}
-	hf_cleanup(buf) struct buf text = {};
-	json_string_decode(value, &text);
-	struct slice uri = { arena_copy(request->call->arena, buf_slice(&text)), text.len };
-	if (is_artifact(uri))
+	if (text_begins_any_case(uri, slice_of(ARTIFACT_SCHEME)))
 		artifact_read(request, uri);
 	else
 		read_declared(request, uri);

@@ -1,5 +1,5 @@
-/* result.c - see result.h. Called by tools.c, tasks.c and listen.c. The stored part of a result is
- * spliced in byte for byte, so that a repeat is answered with the very same bytes (design §2). */
+/* result.c - see result.h. The stored part of a result is spliced in byte for byte, so that a
+ * repeat is answered with the very same bytes (design §2). */
 #include "api/result.h"
 
 #include <time.h>
@@ -15,11 +15,17 @@ void result_add_server_info(struct buf *out)
 			  "\"version\":\"" HF_VERSION "\"}");
 }
 
-void result_ack(struct buf *out)
+void result_end(struct buf *out)
 {
-	buf_add_text(out, "{\"resultType\":\"complete\",\"_meta\":{");
+	buf_add_text(out, ",\"_meta\":{");
 	result_add_server_info(out);
 	buf_add_text(out, "}}");
+}
+
+void result_ack(struct buf *out)
+{
+	buf_add_text(out, "{\"resultType\":\"complete\"");
+	result_end(out);
 }
 
 void result_add_time(int64_t ms, struct buf *out)
@@ -250,8 +256,11 @@ bool result_call(const struct task_view *view, bool replayed, struct buf *out)
 	return add_stored_result(view, &replayed, out);
 }
 
-static void add_content(const char *text, struct slice structured, bool is_error, struct buf *out)
+void result_about(const struct task_view *view, bool is_error, const char *text,
+		  struct slice structured, struct buf *out)
 {
+	hf_assert(!structured.len || is_object(structured));
+
 	buf_add_text(out, "{\"resultType\":\"complete\",\"content\":[{\"type\":\"text\",\"text\":");
 	json_string_encode(slice_of(text), out);
 	buf_add_text(out, "}]");
@@ -260,24 +269,10 @@ static void add_content(const char *text, struct slice structured, bool is_error
 		buf_add_slice(out, structured);
 	}
 	buf_add_text(out, is_error ? ",\"isError\":true" : ",\"isError\":false");
-}
-
-void result_about(const struct task_view *view, bool is_error, const char *text,
-		  struct slice structured, struct buf *out)
-{
-	hf_assert(!structured.len || is_object(structured));
-
-	add_content(text, structured, is_error, out);
+	if (!view) {
+		result_end(out);
+		return;
+	}
 	add_meta(view, nullptr, out);
 	buf_add_byte(out, '}');
-}
-
-void result_tool_error(const char *text, struct slice structured, struct buf *out)
-{
-	hf_assert(is_object(structured));
-
-	add_content(text, structured, true, out);
-	buf_add_text(out, ",\"_meta\":{");
-	result_add_server_info(out);
-	buf_add_text(out, "}}");
 }

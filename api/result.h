@@ -8,10 +8,10 @@
 #include "runtime/slice.h"
 #include "runtime/store.h"
 
-constexpr int64_t RESULT_POLL_INTERVAL_MS = 1'000; /* of a tool that is no longer in the catalog */
-
 /* "io.modelcontextprotocol/serverInfo": {…}, a member without a comma. */
 void result_add_server_info(struct buf *out);
+/* What ends a result that says nothing else in its _meta: ,"_meta":{serverInfo}}. */
+void result_end(struct buf *out);
 /* {"resultType":"complete","_meta":{serverInfo}}. */
 void result_ack(struct buf *out);
 
@@ -28,11 +28,10 @@ void result_handle(const struct task_view *view, bool replayed, int64_t poll_int
 /* CallToolResult of a completed task: its stored part byte for byte. False as above. */
 [[nodiscard]] bool result_call(const struct task_view *view, bool replayed, struct buf *out);
 
-/* A CallToolResult about a task, made here. `structured`: one JSON object, or empty. */
+/* A CallToolResult made here, which a model can act on; about a task, or nullptr. `structured`: one
+ * JSON object, or empty. */
 void result_about(const struct task_view *view, bool is_error, const char *text,
 		  struct slice structured, struct buf *out);
-/* A CallToolResult with isError that a model can act on. `structured` is one JSON object. */
-void result_tool_error(const char *text, struct slice structured, struct buf *out);
 
 /* What a person is told of the task; in `scratch` where it had to be made. Empty: nothing. */
 struct slice result_status_message(const struct task_view *view, struct buf *scratch);

@@ -36,8 +36,6 @@ static void hf_cleanup_climb(struct climb *climb)
 	buf_deinit(&climb->questions);
 }
 
-/* --- Capabilities ----------------------------------------------------------------------------- */
-
 /* `elicitation: {}` declares forms (A6.4). */
 static bool is_form_only(struct slice name, struct slice declared)
 {
@@ -104,8 +102,6 @@ static void refuse_undeclared(struct request *request, int kinds)
 	buf_add_byte(&required, '}');
 	refuse_capability(request, buf_slice(&required));
 }
-
-/* --- What came -------------------------------------------------------------------------------- */
 
 static void refuse(struct request *request, const char *message)
 {
@@ -185,8 +181,6 @@ static bool responses_read(struct climb *climb)
 	climb->responses = value;
 	return true;
 }
-
-/* --- One round -------------------------------------------------------------------------------- */
 
 static void add_member(struct buf *out, struct slice raw_name, struct slice value)
 {
@@ -272,7 +266,7 @@ static bool question(struct climb *climb, const struct template_scope *scope, st
 		climb->undeclared |= kind;
 		return true;
 	}
-	if (climb->responses.len && json_member(climb->responses, key.data, &answer) &&
+	if (json_member(climb->responses, key.data, &answer) &&
 	    input_answer_check(buf_slice(&rendered), answer, nullptr) == HF_OK)
 		return take_answer(climb, name, key.data, answer);
 	add_member(&climb->questions, name, buf_slice(&rendered));
@@ -309,9 +303,8 @@ static void ask(struct climb *climb)
 	buf_add_slice(&result, buf_slice(&climb->questions));
 	buf_add_text(&result, "},\"requestState\":\"");
 	buf_add_slice(&result, buf_slice(&state));
-	buf_add_text(&result, "\",\"_meta\":{");
-	result_add_server_info(&result);
-	buf_add_text(&result, "}}");
+	buf_add_text(&result, "\"");
+	result_end(&result);
 	request_reply(climb->request, buf_slice(&result));
 }
 
@@ -334,8 +327,7 @@ bool rounds_climb(struct request *request, const struct rounds *rounds, struct r
 		climb.state.round++;
 	}
 	buf_add_byte(&climb.answers, '}');
-	out->inputs = (struct slice){ arena_copy(request->call->arena, buf_slice(&climb.answers)),
-				      climb.answers.len };
+	out->inputs = arena_slice(request->call->arena, buf_slice(&climb.answers));
 	out->nonce = climb.state.nonce;
 	return true;
 }

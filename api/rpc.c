@@ -101,9 +101,7 @@ static enum rpc_code read_message(struct slice body, struct slice message, struc
 	const char *fault = envelope_fault(message, &method);
 	if (fault)
 		return refuse(fault, reason);
-	hf_cleanup(buf) struct buf name = {};
-	json_string_decode(method, &name);
-	out->method = (struct slice){ arena_copy(arena, buf_slice(&name)), name.len };
+	out->method = json_string_copy(method, arena);
 
 	if (!json_member(message, "params", &out->params))
 		out->params = (struct slice){};

@@ -1,4 +1,4 @@
-/* sse.c - see sse.h. Called by mcp.c for messages and by plain.c for comments. */
+/* sse.c - see sse.h. Used by request.c, and by listen.c for what it holds back. */
 #include "api/sse.h"
 
 void sse_open(struct call *call)

@@ -65,8 +65,7 @@ static void add_task(struct subscription *out, struct slice string)
 
 static bool find_filter(struct slice params, struct slice *filter)
 {
-	return params.len && json_member(params, "notifications", filter) &&
-	       json_type_of(*filter) == JSON_OBJECT;
+	return json_member(params, "notifications", filter) && json_type_of(*filter) == JSON_OBJECT;
 }
 
 bool subscription_names_tasks(struct slice params)

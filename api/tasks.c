@@ -1,5 +1,6 @@
 /* tasks.c - tasks/get, tasks/update and tasks/cancel. A task of another owner, an expired one, one
  * that never was and a text that is no task ID get one and the same answer (V8). */
+#include "api/answer.h"
 #include "api/catalog.h"
 #include "api/mcp.h"
 #include "api/result.h"
@@ -19,17 +20,11 @@ static void refuse_missing(struct request *request)
 /* Sets request->detail to the ID, or ends the request. */
 static bool read_task_id(struct request *request)
 {
-	struct slice value;
-	if (!request->rpc.params.len || !json_member(request->rpc.params, "taskId", &value) ||
-	    json_type_of(value) != JSON_STRING) {
-		request_refuse_params(request, "params.taskId must be a string", (struct slice){});
+	struct slice text;
+	if (!request_text(request, "taskId", &text))
 		return false;
-	}
-
-	hf_cleanup(buf) struct buf text = {};
-	json_string_decode(value, &text);
 	struct task_id *id = arena_alloc(request->call->arena, sizeof *id);
-	if (!task_id_parse(buf_slice(&text), id)) {
+	if (!task_id_parse(text, id)) {
 		refuse_missing(request);
 		return false;
 	}
@@ -61,16 +56,11 @@ static void on_polled(void *ctx, enum hf_code code, const struct task_view *view
 		return;
 	}
 
-	const struct catalog_entry *entry = catalog_find_version(request->api->catalog, view->tool);
 	hf_cleanup(buf) struct buf result = {};
-	if (result_task(view, entry ? entry->tool->poll_interval_ms : RESULT_POLL_INTERVAL_MS,
-			&result)) {
+	if (result_task(view, catalog_poll_interval_ms(request->api->catalog, view->tool), &result))
 		request_reply(request, buf_slice(&result));
-		return;
-	}
-	struct hf_err corrupt = {};
-	enum hf_code bad = hf_fail(&corrupt, HF_CORRUPT, "the stored outcome is no JSON object");
-	request_unavailable(request, bad, &corrupt, nullptr);
+	else
+		answer_corrupt(request, nullptr);
 }
 
 static void poll(struct request *request)

@@ -34,35 +34,20 @@
 #include "runtime/utf8.h"
 
 constexpr size_t UNKNOWN_NAME_BYTES_MAX = 128; /* a longer one is not repeated in its refusal */
-static const char NOT_EXECUTED[] = "{\"executed\":\"no\"}";
-
-/* --- tools/list ------------------------------------------------------------------------------- */
 
 /* The companions first: a conformance suite calls the first tool without arguments and wants an
- * answer at once (A22). They are no part of a page's count. */
-static void reply_list(struct request *request)
+ * answer at once (A22). */
+static void list_tools(struct request *request)
 {
-	const struct api *api = request->api;
-	hf_cleanup(buf) struct buf result = {}, page = {};
-	struct slice after = list_after(request), last;
-	catalog_page(api->catalog, after, (size_t)api->config->list_page, &page, &last);
-	buf_add_text(&result, "{\"resultType\":\"complete\",\"tools\":[");
-	if (!after.len)
-		buf_add_slice(&result, companions_json(api->companions));
-	if (!after.len && page.len)
-		buf_add_byte(&result, ',');
-	buf_add_slice(&result, buf_slice(&page));
-	buf_add_byte(&result, ']');
-	list_end(last, &result);
-	request_reply(request, buf_slice(&result));
+	struct list list = *catalog_list(request->api->catalog);
+	list.front = companions_json(request->api->companions);
+	list_reply(request, &list);
 }
 
 void mcp_tools_list(struct request *request)
 {
-	list_begin(request, reply_list);
+	list_begin(request, list_tools);
 }
-
-/* --- tools/call: what a refusal says ---------------------------------------------------------- */
 
 static void refuse_absent(struct request *request)
 {
@@ -123,8 +108,6 @@ static void refuse_ambiguous(struct request *request, const struct effect_id *fo
 					  slice_of(carrier)));
 }
 
-/* --- tools/call: acceptance ------------------------------------------------------------------- */
-
 static void reply_handle(struct request *request, bool replayed, const struct task_view *view)
 {
 	const struct accepting *accepting = request->detail;
@@ -174,8 +157,6 @@ static void accept(struct request *request)
 	request->principal->accepts++;
 	store_accept(request->api->store, &accepting->call, on_accepted, request);
 }
-
-/* --- tools/call: what is asked first ---------------------------------------------------------- */
 
 /* A call without effect ID takes its own from its rounds, so that their last, sent twice, is one
  * task. */
@@ -236,8 +217,6 @@ static void ask_unless_known(struct request *request)
 			   accepting->call.tool_name, accepting->effect_id.text, on_known, request);
 }
 
-/* --- tools/call: checks ----------------------------------------------------------------------- */
-
 static void refuse_nul(struct request *request)
 {
 	metric_add(METRIC_calls_refused_total, "nul_in_string", 1);
@@ -275,12 +254,11 @@ static enum effect_answer read_effect_id(struct request *request, const struct t
 	return effect_id_read_fallback(params, tool->effect_id_fallback, arena, out);
 }
 
-/* False: the request was ended. `fresh`: the call carried none. */
+/* False: the request was ended. */
 static bool choose_effect_id(struct request *request, const struct tool *tool,
-			     struct slice arguments, struct effect_id *out, bool *fresh)
+			     struct slice arguments, struct accepting *accepting)
 {
-	struct arena *arena = request->call->arena;
-	*fresh = false;
+	struct effect_id *out = &accepting->effect_id;
 	switch (read_effect_id(request, tool, arguments, out)) {
 	case EFFECT_FOUND:
 		return true;
@@ -297,10 +275,10 @@ static bool choose_effect_id(struct request *request, const struct tool *tool,
 		refuse_absent(request);
 		return false;
 	}
-	*fresh = true;
 	char minted[EFFECT_ID_MINTED_LEN + 1];
-	effect_id_mint(minted);
-	out->text = (struct slice){ arena_strdup(arena, minted), EFFECT_ID_MINTED_LEN };
+	accepting->minted = true;
+	accepting->intent_window_ms = tool->intent_window_ms;
+	out->text = slice_of(arena_strdup(request->call->arena, effect_id_mint(minted)));
 	out->carrier = EFFECT_CARRIER_ARGUMENT; /* what there is to say, a model should see */
 	return true;
 }
@@ -309,14 +287,16 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 		    struct slice arguments)
 {
 	if (entry->tool->effect_id == EFFECT_ID_NONE) {
-		plain_tool_call(request, entry->tool, arguments);
+		if (request->rpc.holds_nul)
+			refuse_nul(request);
+		else
+			plain_tool_call(request, entry->tool, arguments);
 		return;
 	}
 	struct arena *arena = request->call->arena;
 	const struct tool *tool = entry->tool;
 	struct accepting *accepting = arena_alloc(arena, sizeof *accepting);
-	bool fresh;
-	if (!choose_effect_id(request, tool, arguments, &accepting->effect_id, &fresh))
+	if (!choose_effect_id(request, tool, arguments, accepting))
 		return;
 	if (request->rpc.holds_nul) {
 		refuse_nul(request);
@@ -328,8 +308,6 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 	accepting->poll_interval_ms = tool->poll_interval_ms;
 	accepting->answer_window_ms = tool->answer_window_ms;
 	accepting->on_disconnect = tool->on_disconnect;
-	accepting->minted = fresh;
-	accepting->intent_window_ms = fresh ? tool->intent_window_ms : 0;
 	accepting->call = (struct accept_call){
 		.tool = tool->id,
 		.result_ttl_ms = tool->result_ttl_ms,
@@ -344,7 +322,7 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 	json_canonical(arguments, "effect_id", &canonical);
 	fingerprint(buf_slice(&canonical), accepting->call.fingerprint);
 
-	accepting->ask = slice_of(arena_copy(arena, tool->ask));
+	accepting->ask = arena_slice(arena, tool->ask);
 	accepting->ask_go_on = tool->ask_go_on;
 	accepting->trace_id = call_trace_id(accepting->call.trace, arena);
 	request->detail = accepting;
@@ -376,41 +354,33 @@ static void refuse_unknown(struct request *request, struct slice name)
 		: arena_format(request->call->arena,
 			       "Unknown tool \"%.*s\"; tools/list has those there are",
 			       (int)name.len, name.data);
-	request_refuse_params(request, text, slice_of(NOT_EXECUTED));
+	request_refuse_params(request, text, (struct slice){});
 }
 
 void mcp_tools_call(struct request *request)
 {
-	struct slice value;
-	if (!request->rpc.params.len || !json_member(request->rpc.params, "name", &value) ||
-	    json_type_of(value) != JSON_STRING) {
-		request_refuse_params(request, "params.name must be a string",
-				      slice_of(NOT_EXECUTED));
+	struct slice name, arguments;
+	if (!request_text(request, "name", &name))
 		return;
-	}
-
-	struct slice arguments;
 	if (!json_member(request->rpc.params, "arguments", &arguments))
 		arguments = slice_of("{}");
 	if (json_type_of(arguments) != JSON_OBJECT) {
 		request_refuse_params(request, "params.arguments must be an object",
-				      slice_of(NOT_EXECUTED));
+				      (struct slice){});
 		return;
 	}
 
-	hf_cleanup(buf) struct buf name = {};
-	json_string_decode(value, &name);
-	bool companion = tool_name_reserved(buf_slice(&name));
+	bool companion = tool_name_reserved(name);
 	const struct catalog_entry *entry =
-	    companion ? nullptr : catalog_find(request->api->catalog, buf_slice(&name));
+	    companion ? nullptr : catalog_find(request->api->catalog, name);
 	if (companion && request->rpc.holds_nul)
 		refuse_nul(request);
 	else if (companion)
-		companion_call(request, buf_slice(&name), arguments);
+		companion_call(request, name, arguments);
 	else if (entry)
 		call_tool(request, entry, arguments);
 	else if (!request->looked_again)
-		api_look_again(request->api, request, mcp_tools_call);
+		api_look_again(request, mcp_tools_call);
 	else
-		refuse_unknown(request, buf_slice(&name));
+		refuse_unknown(request, name);
 }

@@ -7,8 +7,10 @@
 #include <ev.h>
 
 #include "runtime/base.h"
+#include "runtime/chain.h"
 #include "runtime/clock.h"
 #include "runtime/store.h"
+#include "runtime/timer.h"
 
 constexpr int64_t GATHER_MS = 5;     /* what is due so soon rides along */
 constexpr int64_t HINT_EVERY_MS = 5; /* hints that come faster are one */
@@ -33,11 +35,7 @@ static void arm(struct watch *watch, int64_t due_ms)
 	if (ev_is_active(&watch->timer) && watch->armed_ms <= due_ms)
 		return;
 	watch->armed_ms = due_ms;
-	int64_t wait_ms = due_ms - clock_boot_ms();
-	ev_timer_stop(watch->loop, &watch->timer);
-	ev_now_update(watch->loop);
-	ev_timer_set(&watch->timer, wait_ms > 0 ? (double)wait_ms / 1000 : 0, 0);
-	ev_timer_start(watch->loop, &watch->timer);
+	timer_set(watch->loop, &watch->timer, due_ms - clock_boot_ms());
 }
 
 static void on_polled(void *ctx, enum hf_code code, const struct task_view *view,
@@ -112,11 +110,7 @@ void watch_add(struct watch *watch, struct watcher *watcher, int64_t first_ms)
 	watcher->again = false;
 	watcher->pause_ms = WATCH_FIRST_MS;
 	watcher->due_ms = clock_boot_ms() + first_ms;
-	watcher->previous = nullptr;
-	watcher->next = watch->first;
-	if (watch->first)
-		watch->first->previous = watcher;
-	watch->first = watcher;
+	chain_add(watch->first, watcher);
 	arm(watch, watcher->due_ms);
 }
 
@@ -125,12 +119,7 @@ void watch_remove(struct watcher *watcher)
 	struct watch *watch = watcher->watch;
 	if (!watch)
 		return;
-	if (watcher->previous)
-		watcher->previous->next = watcher->next;
-	else
-		watch->first = watcher->next;
-	if (watcher->next)
-		watcher->next->previous = watcher->previous;
+	chain_drop(watch->first, watcher);
 	if (watcher->look)
 		watcher->look->watcher = nullptr;
 	watcher->look = nullptr;

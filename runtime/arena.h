@@ -15,5 +15,9 @@ struct arena *arena_free(struct arena *arena); /* takes nullptr; returns nullptr
 [[nodiscard]] void *arena_alloc(struct arena *arena, size_t size);
 [[nodiscard]] char *arena_strdup(struct arena *arena, const char *text);
 [[nodiscard]] char *arena_copy(struct arena *arena, struct slice text); /* terminated */
+[[nodiscard]] static inline struct slice arena_slice(struct arena *arena, struct slice text)
+{
+	return (struct slice){ arena_copy(arena, text), text.len };
+}
 [[nodiscard]] char *arena_format(struct arena *arena, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

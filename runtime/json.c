@@ -254,6 +254,13 @@ bool json_string_is(struct slice string, const char *text)
 	return json_type_of(string) == JSON_STRING && string_equal(string, slice_of(text));
 }
 
+struct slice json_string_copy(struct slice string, struct arena *arena)
+{
+	hf_cleanup(buf) struct buf text = {};
+	json_string_decode(string, &text);
+	return arena_slice(arena, buf_slice(&text));
+}
+
 char *json_string_dup(struct slice value)
 {
 	if (json_type_of(value) != JSON_STRING)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/arena.h"
 #include "runtime/buf.h"
 #include "runtime/err.h"
 #include "runtime/slice.h"
@@ -55,7 +56,8 @@ struct slice json_trim(struct slice text);
 bool json_object_next(struct slice object, size_t *at, struct slice *name, struct slice *value);
 bool json_array_next(struct slice array, size_t *at, struct slice *value);
 
-/* Member of an object by its unescaped name, case-sensitive; false if absent or not an object. */
+/* Member of an object by its unescaped name, case-sensitive; false if absent or not an object. An
+ * empty slice is none, and has no members and elements to walk over. */
 bool json_member(struct slice object, const char *name, struct slice *value);
 bool json_element(struct slice array, size_t index, struct slice *value);
 /* RFC 6901. The empty pointer is the whole; false if absent. */
@@ -66,6 +68,8 @@ void json_string_decode(struct slice string, struct buf *out);
 bool json_string_is(struct slice string, const char *text); /* false for other types */
 /* Heap copy of the unescaped string; nullptr where `value` is no string. */
 [[nodiscard]] char *json_string_dup(struct slice value);
+/* The same of a string in the arena, terminated. */
+struct slice json_string_copy(struct slice string, struct arena *arena);
 /* Appends `text` as a JSON string with quotes, escaped as RFC 8785 does. What json_scan would
  * refuse (bytes that are not UTF-8, NUL) becomes U+FFFD. */
 void json_string_encode(struct slice text, struct buf *out);

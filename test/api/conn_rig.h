@@ -31,8 +31,6 @@ constexpr int ANSWER_MS_MAX = 5'000;
 #define HOST      "Host: a\r\n"
 #define GET(path) "GET " path " HTTP/1.1\r\n" HOST "\r\n"
 
-/* ---- the child ---- */
-
 struct later {
 	ev_timer timer;
 	struct call *call;
@@ -195,10 +193,7 @@ static void on_call(struct call *call)
 	if (slice_is(call->path, "/now")) {
 		answer(call, call->body);
 	} else if (slice_is(call->path, "/later")) {
-		struct later *later = hf_alloc(sizeof *later);
-		later->call = call;
-		ev_timer_init(&later->timer, on_later, 0.02, 0);
-		ev_timer_start(server->loop, &later->timer);
+		later_start(call, 0.02, 0, on_later);
 	} else if (slice_is(call->path, "/hold")) {
 		call->on_gone = on_gone;
 	} else if (slice_is(call->path, "/gone")) {
@@ -244,10 +239,16 @@ static void serve(const struct listener_limits *limits, int address_out)
 	_exit(empty ? 0 : 4);
 }
 
-/* ---- the client ---- */
-
 static pid_t child;
 static struct sockaddr_in server_at;
+
+static void serve_at(const char *address)
+{
+	cr_assert(strncmp(address, "127.0.0.1:", 10) == 0);
+	server_at = (struct sockaddr_in){ .sin_family = AF_INET,
+					  .sin_port = htons((uint16_t)atoi(address + 10)),
+					  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+}
 
 static void start_with(const struct listener_limits *limits)
 {
@@ -260,10 +261,7 @@ static void start_with(const struct listener_limits *limits)
 	char address[64] = "";
 	cr_assert_gt(read(pair[0], address, sizeof address), 0);
 	close(pair[0]);
-	cr_assert(strncmp(address, "127.0.0.1:", 10) == 0);
-	server_at = (struct sockaddr_in){ .sin_family = AF_INET,
-					  .sin_port = htons((uint16_t)atoi(address + 10)),
-					  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	serve_at(address);
 }
 
 static void start(void)
@@ -297,6 +295,13 @@ static int dial(void)
 static int dial_narrow(void)
 {
 	return dial_with(65'536);
+}
+
+static void reset(int fd)
+{
+	const struct linger at_once = { .l_onoff = 1 };
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+	close(fd);
 }
 
 static void say(int fd, const char *text)

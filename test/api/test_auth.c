@@ -2,9 +2,7 @@
 #include "api/auth.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime/base.h"
 #include "test/api/call_of.h"
@@ -16,11 +14,8 @@
 
 static enum hf_code open_text(const char *text, struct auth **auth, struct hf_err *err)
 {
-	char path[] = "/tmp/holdfast-test-auth-XXXXXX";
-	int fd = mkstemp(path);
-	cr_assert_geq(fd, 0);
-	cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-	close(fd);
+	char path[sizeof TEST_FILE];
+	test_file(text, path);
 	enum hf_code code = auth_open(path, false, auth, err);
 	unlink(path);
 	return code;
@@ -75,9 +70,9 @@ HF_TEST(auth, a_token_is_known_by_its_hash_alone)
 	struct auth *auth = nullptr;
 	cr_assert_eq(open_text(ALICE " alice A\n" BOB " bob B\n", &auth, nullptr), HF_OK);
 	for (size_t i = 0; i < countof(table); i++) {
-		struct call_of made;
+		hf_cleanup(call_of) struct call_of made = {};
 		struct principal *principal = nullptr;
-		struct call *call = call_of_init(&made, nullptr, table[i].headers, "");
+		struct call *call = call_of_init(&made, table[i].headers, "");
 		enum auth_answer answer = auth_check(auth, call, &principal);
 		cr_assert_eq(answer, table[i].answer, "row %zu: %d", i, answer);
 		if (principal) {
@@ -91,10 +86,10 @@ HF_TEST(auth, a_token_is_known_by_its_hash_alone)
 
 static enum auth_answer ask_dev(struct auth *auth, int number, struct principal **principal)
 {
-	struct call_of made;
+	hf_cleanup(call_of) struct call_of made = {};
 	char headers[64];
 	snprintf(headers, sizeof headers, "Authorization: Bearer u%d\n", number);
-	return auth_check(auth, call_of_init(&made, nullptr, headers, ""), principal);
+	return auth_check(auth, call_of_init(&made, headers, ""), principal);
 }
 
 HF_TEST(auth, idle_principals_make_room_and_busy_ones_stay)

@@ -65,23 +65,14 @@ HF_TEST(catalog, a_tool_that_needs_an_effect_id_is_idempotent_unless_it_says_oth
 
 HF_TEST(catalog, a_tool_that_does_not_read_is_left_out)
 {
-	const struct store_tool tools[] = {
-		{ .id = 1,
-		  .name = slice_of("bad"),
-		  .version = slice_of("v"),
-		  .doc = slice_of("{") },
-	};
+	const struct store_tool bad = { 1, slice_of("bad"), slice_of("v"), slice_of("{") };
 	struct catalog *catalog = catalog_new();
 	cr_assert_eq(catalog_number(catalog), 0);
-	catalog_replace(catalog, 5, tools, countof(tools));
+	catalog_replace(catalog, 5, &bad, 1);
 	cr_assert_eq(catalog_number(catalog), 5);
-	hf_cleanup(buf) struct buf page = {};
-	struct slice last;
-	catalog_page(catalog, (struct slice){}, 10, &page, &last);
-	cr_assert_eq(page.len, 0);
-	cr_assert_eq(last.len, 0);
-	cr_assert_eq(catalog_find(catalog, slice_of("bad")), nullptr);
-	cr_assert_eq(catalog_find_version(catalog, 1), nullptr);
+	cr_assert_eq(catalog_list(catalog)->count, 0);
+	cr_assert_null(catalog_find(catalog, slice_of("bad")));
+	cr_assert_eq(catalog_poll_interval_ms(catalog, 1), 1'000);
 	catalog_free(catalog);
 }
 
@@ -108,24 +99,10 @@ static void names_on(struct slice page, struct buf *out)
 
 HF_TEST(catalog, pages_go_on_behind_a_name_whatever_became_of_it)
 {
-	const struct store_tool tools[] = {
-		{ .id = 1,
-		  .name = slice_of("b"),
-		  .version = slice_of("v"),
-		  .doc = slice_of(TOOL("b")) },
-		{ .id = 2,
-		  .name = slice_of("ab"),
-		  .version = slice_of("v"),
-		  .doc = slice_of(TOOL("ab")) },
-		{ .id = 3,
-		  .name = slice_of("a"),
-		  .version = slice_of("v"),
-		  .doc = slice_of(TOOL("a")) },
-		{ .id = 4,
-		  .name = slice_of("B"),
-		  .version = slice_of("v"),
-		  .doc = slice_of(TOOL("B")) },
-	};
+	static const char *const docs[] = { TOOL("b"), TOOL("ab"), TOOL("a"), TOOL("B") };
+	struct store_tool tools[countof(docs)];
+	for (int32_t i = 0; i < (int32_t)countof(docs); i++)
+		tools[i] = (struct store_tool){ i, slice_of(""), slice_of("v"), slice_of(docs[i]) };
 	static const struct {
 		const char *after;
 		size_t most;
@@ -142,13 +119,38 @@ HF_TEST(catalog, pages_go_on_behind_a_name_whatever_became_of_it)
 		hf_cleanup(buf) struct buf page = {}, names = {};
 		struct slice last;
 		buf_add_text(&names, "");
-		catalog_page(catalog, slice_of(table[i].after), table[i].most, &page, &last);
+		list_page(catalog_list(catalog), slice_of(table[i].after), table[i].most, &page,
+			  &last);
 		names_on(buf_slice(&page), &names);
 		cr_assert(slice_is(buf_slice(&names), table[i].names), "row %zu: %s", i,
 			  names.data);
 		cr_assert(slice_is(last, table[i].last), "row %zu", i);
 	}
+	cr_assert_not_null(catalog_find(catalog, slice_of("ab")));
 	catalog_free(catalog);
+}
+
+HF_TEST(catalog, what_stands_in_front_is_on_the_first_page_and_in_no_count)
+{
+	static const struct {
+		const char *after;
+		size_t items, most;
+		const char *page;
+	} table[] = {
+		{ "", 2, 1, "0,1" }, { "", 2, 2, "0,1,2" }, { "a", 2, 2, "2" },
+		{ "", 0, 2, "0" },   { "b", 2, 2, "" },
+	};
+	for (size_t i = 0; i < countof(table); i++) {
+		struct list_item items[] = { { slice_of("a"), slice_of("1") },
+					     { slice_of("b"), slice_of("2") } };
+		const struct list list = { "t", items, sizeof *items, table[i].items,
+					   slice_of("0") };
+		hf_cleanup(buf) struct buf page = {};
+		struct slice last;
+		list_page(&list, slice_of(table[i].after), table[i].most, &page, &last);
+		cr_assert(slice_is(buf_slice(&page), table[i].page), "row %zu: %s", i, page.data);
+		cr_assert(slice_is(last, i == 0 ? "a" : ""), "row %zu", i);
+	}
 }
 
 HF_TEST(catalog, what_a_tool_does_for_clients_without_effect_ids_is_said)

@@ -148,9 +148,7 @@ HF_TEST(conn, a_client_that_leaves_while_its_call_is_out_is_noticed, .init = sta
 	fd = dial(); /* by a reset */
 	say(fd, GET("/hold"));
 	poll(nullptr, 0, 20);
-	const struct linger at_once = { .l_onoff = 1 };
-	setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-	close(fd);
+	reset(fd);
 	wait_for_number(GET("/gone"), 3);
 
 	fd = dial(); /* behind more than we are willing to read */
@@ -190,11 +188,10 @@ HF_TEST(conn, a_client_that_leaves_before_a_late_answer_harms_nobody, .init = st
 	for (int i = 0; i < 20; i++) {
 		int fd = dial();
 		say(fd, GET("/later"));
-		if (i % 2) {
-			const struct linger at_once = { .l_onoff = 1 };
-			setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-		}
-		close(fd);
+		if (i % 2)
+			reset(fd);
+		else
+			close(fd);
 	}
 	wait_for_number(GET("/live"), 1);
 }
@@ -266,13 +263,12 @@ HF_TEST(conn, a_client_without_chunks_gets_a_stream_up_to_the_end, .init = start
 
 static void leave_by(int fd, int way)
 {
-	const struct linger at_once = { .l_onoff = 1 };
 	if (way == 0)
 		shutdown(fd, SHUT_WR);
-	if (way == 2)
-		setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-	if (way > 0)
+	else if (way == 1)
 		close(fd);
+	else
+		reset(fd);
 }
 
 HF_TEST(conn, who_hangs_up_on_a_stream_is_gone_at_once_and_hears_no_more, .init = start,
@@ -625,10 +621,7 @@ HF_TEST(conn, a_call_outlives_its_listener)
 	cr_assert_eq(listener_open(loop, "127.0.0.1:0", &LIMITS, ignore_call, &call, &listener,
 				   &err),
 		     HF_OK);
-	server_at = (struct sockaddr_in){ .sin_family = AF_INET,
-					  .sin_port = htons((uint16_t)atoi(
-					      strrchr(listener_address(listener), ':') + 1)),
-					  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	serve_at(listener_address(listener));
 	int fd = dial();
 	say(fd, GET("/x?y"));
 	while (!call)

@@ -7,8 +7,6 @@
 #include "test/api/call_of.h"
 #include "test/test.h"
 
-constexpr size_t ARENA_BYTES_MAX = 1 << 20;
-
 #define PARAM(value) "{\"idempotencyKey\":" value "}"
 #define META(value)  "{\"_meta\":{\"dev.holdfast/effect-id\":" value "}}"
 #define ARG(value)   "{\"effect_id\":" value "}"
@@ -67,13 +65,12 @@ static const struct {
 HF_TEST(effect_id, each_carrier_is_read_in_its_order)
 {
 	for (size_t i = 0; i < countof(table); i++) {
-		struct arena *arena = arena_new(ARENA_BYTES_MAX);
-		struct call_of made;
+		hf_cleanup(call_of) struct call_of made = {};
 		struct effect_id id;
-		struct call *call = call_of_init(&made, arena, table[i].headers, "");
+		struct call *call = call_of_init(&made, table[i].headers, "");
 		enum effect_answer answer =
 		    effect_id_read(call, slice_of(table[i].params), slice_of(table[i].arguments),
-				   arena, &id);
+				   call->arena, &id);
 		cr_assert_eq(answer, table[i].answer, "row %zu: %d", i, answer);
 		cr_assert_eq(id.carrier, table[i].carrier, "row %zu", i);
 		if (table[i].answer == EFFECT_AMBIGUOUS)
@@ -83,7 +80,6 @@ HF_TEST(effect_id, each_carrier_is_read_in_its_order)
 				     "row %zu", i);
 		if (answer == EFFECT_FOUND)
 			cr_assert(slice_is(id.text, table[i].text), "row %zu", i);
-		arena_free(arena);
 	}
 }
 
@@ -104,14 +100,14 @@ HF_TEST(effect_id, a_fallback_is_read_from_the_member_that_the_tool_names)
 		{ "{\"_meta\":{\"h/use\":7}}", EFFECT_INVALID, "" },
 	};
 	for (size_t i = 0; i < countof(cases); i++) {
-		struct arena *arena = arena_new(ARENA_BYTES_MAX);
+		hf_cleanup(call_of) struct call_of made = {};
 		struct effect_id id;
+		struct call *call = call_of_init(&made, "", "");
 		enum effect_answer answer =
-		    effect_id_read_fallback(slice_of(cases[i].params), "h/use", arena, &id);
+		    effect_id_read_fallback(slice_of(cases[i].params), "h/use", call->arena, &id);
 		cr_assert_eq(answer, cases[i].answer, "row %zu: %d", i, answer);
 		cr_assert_eq(id.carrier, EFFECT_CARRIER_FALLBACK, "row %zu", i);
 		cr_assert(slice_is(id.text, cases[i].text), "row %zu", i);
-		arena_free(arena);
 	}
 }
 

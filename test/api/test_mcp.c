@@ -10,10 +10,6 @@
 #include "test/api/call_of.h"
 #include "test/test.h"
 
-constexpr size_t ARENA_BYTES_MAX = 1 << 20;
-
-/* --- Headers ---------------------------------------------------------------------------------- */
-
 HF_TEST(headers, only_json_is_a_content_type)
 {
 	static const struct {
@@ -39,48 +35,30 @@ HF_TEST(headers, accept_is_read_over_all_its_lines)
 {
 	static const struct {
 		const char *headers;
-		bool json;
+		bool json, events;
 	} table[] = {
-		{ "", true },
-		{ "Accept: application/json, text/event-stream\n", true },
-		{ "Accept: text/event-stream;q=0.5, application/json;q=0.9\n", true },
-		{ "Accept: text/event-stream\nAccept: application/json\n", true },
-		{ "Accept: */*\n", true },
-		{ "Accept: application/*\n", true },
-		{ "accept: APPLICATION/JSON\n", true },
-		{ "Accept: text/html\n", false },
-		{ "Accept: text/event-stream\n", false },
-		{ "Accept: application/json;q=0, */*\n", false },
-		{ "Accept: */*, application/json; q=0.000\n", false },
-		{ "Accept: text/html;x=\",application/json\"\n", false },
+		{ "", true, true },
+		{ "Accept: application/json, text/event-stream\n", true, true },
+		{ "Accept: text/event-stream;q=0.5, application/json;q=0.9\n", true, true },
+		{ "Accept: text/event-stream\nAccept: application/json\n", true, true },
+		{ "Accept: application/json, Text/*;q=0.1\n", true, true },
+		{ "Accept: */*\n", true, true },
+		{ "Accept: application/json\n", true, false },
+		{ "accept: APPLICATION/JSON\n", true, false },
+		{ "Accept: application/*\n", true, false },
+		{ "Accept: application/*, text/plain\n", true, false },
+		{ "Accept: text/event-stream;q=0, */*\n", true, false },
+		{ "Accept: text/event-stream\n", false, true },
+		{ "Accept: application/json;q=0, */*\n", false, true },
+		{ "Accept: */*, application/json; q=0.000\n", false, true },
+		{ "Accept: text/html\n", false, false },
+		{ "Accept: text/html;x=\",application/json\"\n", false, false },
 	};
 	for (size_t i = 0; i < countof(table); i++) {
-		struct call_of made;
-		cr_assert_eq(header_accepts_json(
-				 call_of_init(&made, nullptr, table[i].headers, "")),
-			     table[i].json, "%s", table[i].headers);
-	}
-}
-
-HF_TEST(headers, a_stream_is_for_those_who_accept_one)
-{
-	static const struct {
-		const char *headers;
-		bool events;
-	} table[] = {
-		{ "", true },
-		{ "Accept: application/json, text/event-stream\n", true },
-		{ "Accept: application/json, Text/*;q=0.1\n", true },
-		{ "Accept: */*\n", true },
-		{ "Accept: application/json\n", false },
-		{ "Accept: application/*, text/plain\n", false },
-		{ "Accept: text/event-stream;q=0, */*\n", false },
-	};
-	for (size_t i = 0; i < countof(table); i++) {
-		struct call_of made;
-		cr_assert_eq(header_accepts_events(
-				 call_of_init(&made, nullptr, table[i].headers, "")),
-			     table[i].events, "%s", table[i].headers);
+		hf_cleanup(call_of) struct call_of made = {};
+		const struct call *call = call_of_init(&made, table[i].headers, "");
+		cr_assert_eq(header_accepts_json(call), table[i].json, "%s", table[i].headers);
+		cr_assert_eq(header_accepts_events(call), table[i].events, "%s", table[i].headers);
 	}
 }
 
@@ -162,17 +140,15 @@ HF_TEST(headers, a_sentinel_is_decoded_and_anything_else_is_itself)
 		{ "a\x01", nullptr },
 	};
 	for (size_t i = 0; i < countof(table); i++) {
-		struct arena *arena = arena_new(ARENA_BYTES_MAX);
+		hf_cleanup(call_of) struct call_of made = {};
 		struct slice out = {};
-		bool fits = header_decode(slice_of(table[i].value), arena, &out);
+		const struct call *call = call_of_init(&made, "", "");
+		bool fits = header_decode(slice_of(table[i].value), call->arena, &out);
 		cr_assert_eq(fits, table[i].decoded != nullptr, "%s", table[i].value);
 		if (fits)
 			cr_assert(slice_is(out, table[i].decoded), "%s", table[i].value);
-		arena_free(arena);
 	}
 }
-
-/* --- The gate --------------------------------------------------------------------------------- */
 
 #define JSON_HEADERS "Host: localhost\nContent-Type: application/json\n"
 
@@ -196,9 +172,9 @@ HF_TEST(ladder, the_gate_refuses_with_its_status)
 	};
 	static const struct gate gate = { "localhost", "" };
 	for (size_t i = 0; i < countof(table); i++) {
-		struct call_of made;
+		hf_cleanup(call_of) struct call_of made = {};
 		struct refusal refusal = {};
-		struct call *call = call_of_init(&made, nullptr, table[i].headers, "");
+		struct call *call = call_of_init(&made, table[i].headers, "");
 		call->method = slice_of(table[i].method);
 		bool in = ladder_gate(call, &gate, &refusal);
 		cr_assert_eq(in, table[i].status == 0, "row %zu", i);
@@ -220,15 +196,13 @@ HF_TEST(ladder, a_foreign_origin_is_refused_everywhere)
 		  false },
 	};
 	for (size_t i = 0; i < countof(table); i++) {
-		struct call_of made;
+		hf_cleanup(call_of) struct call_of made = {};
 		struct refusal refusal = {};
-		struct call *call = call_of_init(&made, nullptr, table[i].headers, "");
+		struct call *call = call_of_init(&made, table[i].headers, "");
 		cr_assert_eq(ladder_origin(call, &gate, &refusal), table[i].in, "row %zu", i);
 		cr_assert_eq(refusal.status, table[i].in ? 0 : 403, "row %zu", i);
 	}
 }
-
-/* --- The climb -------------------------------------------------------------------------------- */
 
 #define VERSION_OF(text)   "\"io.modelcontextprotocol/protocolVersion\":" text
 #define CAPABILITIES(text) "\"io.modelcontextprotocol/clientCapabilities\":" text
@@ -359,72 +333,77 @@ static const struct rung {
 	  LADDER_GO_ON, 0, RPC_NONE },
 };
 
+/* One climb and what came of it. */
+struct climbed {
+	struct call_of made;
+	enum ladder ladder;
+	struct refusal refusal;
+};
+
+static void hf_cleanup_climbed(struct climbed *climbed)
+{
+	hf_cleanup_call_of(&climbed->made);
+}
+
+static struct climbed climb(const char *headers, const char *body)
+{
+	struct climbed out = {};
+	struct rpc rpc;
+	struct ladder_top top;
+	const char *reason = nullptr;
+	struct call *call = call_of_init(&out.made, headers, body);
+	cr_assert_eq(rpc_read(call->body, call->arena, &rpc, &reason), RPC_NONE, "%s: %s", body,
+		     reason);
+	out.ladder = ladder_climb(call, &rpc, call->arena, &top, &out.refusal);
+	return out;
+}
+
 HF_TEST(ladder, the_first_rung_that_fails_decides)
 {
 	for (size_t i = 0; i < countof(rungs); i++) {
 		const struct rung *rung = &rungs[i];
-		struct arena *arena = arena_new(ARENA_BYTES_MAX);
-		struct call_of made;
-		struct rpc rpc;
-		struct ladder_top top;
-		struct refusal refusal = {};
-		const char *reason = nullptr;
-		struct call *call = call_of_init(&made, arena, rung->headers, rung->body);
-		cr_assert_eq(rpc_read(call->body, arena, &rpc, &reason), RPC_NONE, "row %zu: %s", i,
-			     reason);
-		enum ladder ladder = ladder_climb(call, &rpc, arena, &top, &refusal);
-		cr_assert_eq(ladder, rung->ladder, "row %zu: %d %s", i, ladder,
-			     refusal.message ? refusal.message : "");
-		cr_assert_eq(refusal.status, rung->status, "row %zu: %d", i, refusal.status);
-		cr_assert_eq(refusal.code, rung->code, "row %zu: %d", i, refusal.code);
-		arena_free(arena);
+		hf_cleanup(climbed) struct climbed got = climb(rung->headers, rung->body);
+		cr_assert_eq(got.ladder, rung->ladder, "row %zu: %d %s", i, got.ladder,
+			     got.refusal.message ? got.refusal.message : "");
+		cr_assert_eq(got.refusal.status, rung->status, "row %zu: %d", i,
+			     got.refusal.status);
+		cr_assert_eq(got.refusal.code, rung->code, "row %zu: %d", i, got.refusal.code);
 	}
 }
 
 HF_TEST(ladder, refusals_hold_what_a_client_needs)
 {
-	struct arena *arena = arena_new(ARENA_BYTES_MAX);
-	struct call_of made;
-	struct rpc rpc;
-	struct ladder_top top;
-	struct refusal refusal = {};
-	const char *reason = nullptr;
+	static const struct {
+		const char *headers, *body, *data;
+	} table[] = {
+		{ HEADERS_OF("1900-01-01", "tools/list"),
+		  REQUEST("tools/list", META_OF("\"1900-01-01\"", "{}")),
+		  "{\"supported\":[\"2026-07-28\"],\"requested\":\"1900-01-01\"}" },
+		{ "", REQUEST("initialize", "\"protocolVersion\":\"2025-11-25\""),
+		  "{\"supported\":[\"2026-07-28\"],\"requested\":\"2025-11-25\"}" },
+		{ HEADERS("tasks/get"), REQUEST("tasks/get", META_OF("\"2026-07-28\"", "{}")),
+		  "{\"requiredCapabilities\":{\"extensions\":"
+		  "{\"io.modelcontextprotocol/tasks\":{}}}}" },
+	};
+	for (size_t i = 0; i < countof(table); i++) {
+		hf_cleanup(climbed) struct climbed got = climb(table[i].headers, table[i].body);
+		cr_assert_eq(got.ladder, LADDER_REFUSED, "row %zu", i);
+		cr_assert(slice_is(got.refusal.data, table[i].data), "row %zu", i);
+	}
+}
 
-	struct call *call = call_of_init(&made, arena, HEADERS_OF("1900-01-01", "tools/list"),
-					 REQUEST("tools/list", META_OF("\"1900-01-01\"", "{}")));
-	cr_assert_eq(rpc_read(call->body, arena, &rpc, &reason), RPC_NONE);
-	cr_assert_eq(ladder_climb(call, &rpc, arena, &top, &refusal), LADDER_REFUSED);
-	cr_assert(slice_is(refusal.data,
-			   "{\"supported\":[\"2026-07-28\"],\"requested\":\"1900-01-01\"}"));
-
-	call = call_of_init(&made, arena, "",
-			    REQUEST("initialize", "\"protocolVersion\":\"2025-11-25\""));
-	cr_assert_eq(rpc_read(call->body, arena, &rpc, &reason), RPC_NONE);
-	cr_assert_eq(ladder_climb(call, &rpc, arena, &top, &refusal), LADDER_REFUSED);
-	cr_assert(slice_is(refusal.data,
-			   "{\"supported\":[\"2026-07-28\"],\"requested\":\"2025-11-25\"}"));
-
+HF_TEST(ladder, a_version_as_long_as_a_body_is_not_sent_back)
+{
 	hf_cleanup(buf) struct buf body = {};
 	buf_add_text(&body, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{"
 			    "\"protocolVersion\":\"");
 	for (int i = 0; i < 10'000; i++)
 		buf_add_text(&body, "\\u0001");
 	buf_add_text(&body, "\"}}");
-	call = call_of_init(&made, arena, "", body.data);
-	cr_assert_eq(rpc_read(call->body, arena, &rpc, &reason), RPC_NONE);
-	cr_assert_eq(ladder_climb(call, &rpc, arena, &top, &refusal), LADDER_REFUSED);
-	cr_assert_lt(refusal.data.len, 500, "%zu", refusal.data.len);
-
-	call = call_of_init(&made, arena, HEADERS("tasks/get"),
-			    REQUEST("tasks/get", META_OF("\"2026-07-28\"", "{}")));
-	cr_assert_eq(rpc_read(call->body, arena, &rpc, &reason), RPC_NONE);
-	cr_assert_eq(ladder_climb(call, &rpc, arena, &top, &refusal), LADDER_REFUSED);
-	cr_assert(slice_is(refusal.data, "{\"requiredCapabilities\":{\"extensions\":"
-					 "{\"io.modelcontextprotocol/tasks\":{}}}}"));
-	arena_free(arena);
+	hf_cleanup(climbed) struct climbed got = climb("", body.data);
+	cr_assert_eq(got.ladder, LADDER_REFUSED);
+	cr_assert_lt(got.refusal.data.len, 500, "%zu", got.refusal.data.len);
 }
-
-/* --- Results ---------------------------------------------------------------------------------- */
 
 static struct task_view view_of(enum task_state state)
 {
@@ -613,7 +592,7 @@ HF_TEST(result, what_is_written_is_strict_json)
 		result_ack(&out);
 		cr_assert_eq(json_scan(buf_slice(&out), nullptr), HF_OK);
 		buf_clear(&out);
-		result_tool_error("text \"\n", slice_of("{\"type\":\"t\"}"), &out);
+		result_about(nullptr, true, "text \"\n", slice_of("{\"type\":\"t\"}"), &out);
 		cr_assert_eq(json_scan(buf_slice(&out), nullptr), HF_OK);
 	}
 }

@@ -9,20 +9,19 @@
 #include "test/test.h"
 
 #define MESSAGES(text) "[{\"role\":\"user\",\"content\":{\"type\":\"text\",\"text\":\"" text "\"}}]"
-#define FIRST                                                                                    \
-	"{\"prompts\":[{\"name\":\"z\",\"published\":{\"name\":\"z\",\"description\":\"d\","     \
-	"\"arguments\":[{\"name\":\"a\",\"required\":true},{\"name\":\"b\"}]},"                  \
-	"\"complete\":{},\"messages\":" MESSAGES(                                                \
-	    "{/args/a}|{/args/b}|{/minted/effect_id}|"                                           \
-	    "{/minted/effect_id}") "}],"                                                         \
-				   "\"resources\":[{\"uri\":\"a:b\",\"published\":{},"           \
-				   "\"contents\":{\"uri\":\"a:b\"}}],"                           \
-				   "\"templates\":[{\"uriTemplate\":\"a:{x}\",\"published\":{}," \
-				   "\"complete\":{},"                                            \
-				   "\"mimeType\":\"text/plain\",\"text\":\"{/args/x}\"}]}"
-#define SECOND                                                                          \
-	"{\"prompts\":[{\"name\":\"a\",\"published\":{\"name\":\"a\"},\"complete\":{}," \
-	"\"messages\":" MESSAGES("{/input/k/x}") "}],\"resources\":[],\"templates\":[]}"
+#define FILLED         MESSAGES("{/args/a}|{/args/b}|{/minted/effect_id}|{/minted/effect_id}")
+#define ANSWERED       MESSAGES("{/input/k/x}")
+
+static const char FIRST[] =
+    "{\"prompts\":[{\"name\":\"z\",\"complete\":{},\"messages\":" FILLED ",\"published\":"
+    "{\"name\":\"z\",\"description\":\"d\","
+    "\"arguments\":[{\"name\":\"a\",\"required\":true},{\"name\":\"b\"}]}}],"
+    "\"resources\":[{\"uri\":\"a:b\",\"published\":{},\"contents\":{\"uri\":\"a:b\"}}],"
+    "\"templates\":[{\"uriTemplate\":\"a:{x}\",\"published\":{},\"complete\":{},"
+    "\"mimeType\":\"text/plain\",\"text\":\"{/args/x}\"}]}";
+static const char SECOND[] =
+    "{\"prompts\":[{\"name\":\"a\",\"published\":{\"name\":\"a\"},\"complete\":{},"
+    "\"messages\":" ANSWERED "}],\"resources\":[],\"templates\":[]}";
 
 static struct packs *packs_of(void)
 {
@@ -39,17 +38,16 @@ static struct packs *packs_of(void)
 HF_TEST(packs, are_told_in_order_and_one_that_does_not_read_is_left_out)
 {
 	struct packs *packs = packs_of();
-	struct list prompts = packs_prompts_list(packs);
-	const struct prompt *first = prompts.items;
-	cr_assert_eq(prompts.count, 2);
+	const struct prompt *first = packs->prompts.items;
+	cr_assert_eq(packs->prompts.count, 2);
 	cr_assert(slice_is(first[0].item.key, "a"));
 	cr_assert(slice_is(first[1].item.key, "z"));
 	cr_assert(slice_is(first[0].item.published, "{\"name\":\"a\"}"));
-	cr_assert_eq(packs_resources_list(packs).count, 1);
-	cr_assert_eq(packs_templates_list(packs).count, 2); /* with Holdfast's own */
+	cr_assert_eq(packs->resources.count, 1);
+	cr_assert_eq(packs->templates.count, 2); /* with Holdfast's own */
 	packs_replace(packs, nullptr, 0);
-	cr_assert_eq(packs_prompts_list(packs).count, 0);
-	cr_assert_eq(packs_templates_list(packs).count, 1);
+	cr_assert_eq(packs->prompts.count, 0);
+	cr_assert_eq(packs->templates.count, 1);
 	cr_assert_null(packs_prompt(packs, slice_of("a")));
 	packs_free(packs);
 }
@@ -90,7 +88,7 @@ HF_TEST(packs, a_prompt_is_filled_with_arguments_and_one_new_effect_id)
 					   (struct slice){}, &result, &err),
 			     HF_OK, "%s", err.text);
 		struct slice text = text_of(&result);
-		cr_assert_eq(text.len, strlen("\"{/args/b}|||\"") + 2 * 36);
+		cr_assert_eq(text.len, strlen("\"{/args/b}|||\"") + (size_t)2 * 36);
 		cr_assert_eq(memcmp(text.data, "\"{/args/b}||", 12),
 			     0); /* put in once, not again */
 		memcpy(minted[i], text.data + 12, 36);

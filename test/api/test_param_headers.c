@@ -5,8 +5,6 @@
 #include "test/api/call_of.h"
 #include "test/test.h"
 
-constexpr size_t ARENA_BYTES_MAX = 1 << 20;
-
 static constexpr char SCHEMA[] = "{\"type\":\"object\",\"properties\":{"
 				 "\"region\":{\"type\":\"string\",\"x-mcp-header\":\"Region\"},"
 				 "\"where\":{\"type\":\"object\",\"properties\":{"
@@ -84,15 +82,13 @@ HF_TEST(param_headers, a_marked_argument_says_the_same_in_its_header)
 	struct param_headers *headers = param_headers_new(slice_of(SCHEMA));
 	cr_assert(headers);
 	for (size_t i = 0; i < countof(table); i++) {
-		struct arena *arena = arena_new(ARENA_BYTES_MAX);
-		struct call_of made;
-		struct call *call = call_of_init(&made, arena, table[i].headers, "");
+		hf_cleanup(call_of) struct call_of made = {};
+		struct call *call = call_of_init(&made, table[i].headers, "");
 		const char *fault =
-		    param_headers_fault(headers, call, slice_of(table[i].arguments), arena);
+		    param_headers_fault(headers, call, slice_of(table[i].arguments), call->arena);
 		cr_assert_eq(!fault, !table[i].fault, "row %zu, %s: %s", i, table[i].arguments,
 			     fault ? fault : "no fault");
 		cr_assert(!fault || strstr(fault, table[i].fault), "row %zu: %s", i, fault);
-		arena_free(arena);
 	}
 	param_headers_free(headers);
 }
@@ -103,7 +99,7 @@ HF_TEST(param_headers, a_schema_without_marks_has_none)
 	cr_assert_eq(param_headers_new(slice_of("{\"type\":\"object\",\"properties\":{"
 						"\"x-mcp-header\":{\"type\":\"string\"}}}")),
 		     nullptr);
-	struct call_of made;
-	struct call *call = call_of_init(&made, nullptr, "Mcp-Param-A: x\n", "");
+	hf_cleanup(call_of) struct call_of made = {};
+	struct call *call = call_of_init(&made, "Mcp-Param-A: x\n", "");
 	cr_assert_eq(param_headers_fault(nullptr, call, slice_of("{}"), nullptr), nullptr);
 }

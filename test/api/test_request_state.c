@@ -3,9 +3,7 @@
 #include "api/request_state.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime/base.h"
 #include "test/test.h"
@@ -17,11 +15,8 @@ static constexpr char ANSWERS[] =
 /* `lines`: of a keys file. */
 static struct keyring *keyring_of(const char *lines)
 {
-	char path[] = "/tmp/hf-test-keys-XXXXXX";
-	int fd = mkstemp(path);
-	cr_assert_geq(fd, 0);
-	cr_assert_eq(write(fd, lines, strlen(lines)), (ssize_t)strlen(lines));
-	close(fd);
+	char path[sizeof TEST_FILE];
+	test_file(lines, path);
 	struct keyring *keyring = nullptr;
 	struct hf_err err = {};
 	cr_assert_eq(keyring_load(path, &keyring, &err), HF_OK, "%s", err.text);

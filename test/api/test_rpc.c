@@ -6,7 +6,24 @@
 #include "runtime/base.h"
 #include "test/test.h"
 
-constexpr size_t ARENA_BYTES_MAX = 1 << 20;
+struct envelope {
+	struct arena *arena;
+	struct rpc rpc;
+	enum rpc_code code;
+	const char *reason;
+};
+
+static void hf_cleanup_envelope(struct envelope *envelope)
+{
+	arena_free(envelope->arena);
+}
+
+static struct envelope read_body(const char *body)
+{
+	struct envelope out = { .arena = arena_new(1 << 20) };
+	out.code = rpc_read(slice_of(body), out.arena, &out.rpc, &out.reason);
+	return out;
+}
 
 static const struct {
 	const char *body;
@@ -61,33 +78,25 @@ static const struct {
 HF_TEST(rpc, one_request_is_told_from_anything_else)
 {
 	for (size_t i = 0; i < countof(bodies); i++) {
-		struct arena *arena = arena_new(ARENA_BYTES_MAX);
-		struct rpc rpc;
-		const char *reason = nullptr;
-		enum rpc_code code = rpc_read(slice_of(bodies[i].body), arena, &rpc, &reason);
-		cr_assert_eq(code, bodies[i].code, "%s: %d", bodies[i].body, code);
-		cr_assert_eq(code == RPC_NONE, !reason, "%s", bodies[i].body);
-		cr_assert(slice_is(rpc.id, bodies[i].id), "%s: %.*s", bodies[i].body,
-			  (int)rpc.id.len, rpc.id.data);
-		arena_free(arena);
+		hf_cleanup(envelope) struct envelope got = read_body(bodies[i].body);
+		cr_assert_eq(got.code, bodies[i].code, "%s: %d", bodies[i].body, got.code);
+		cr_assert_eq(got.code == RPC_NONE, !got.reason, "%s", bodies[i].body);
+		cr_assert(slice_is(got.rpc.id, bodies[i].id), "%s: %.*s", bodies[i].body,
+			  (int)got.rpc.id.len, got.rpc.id.data);
 	}
 }
 
 HF_TEST(rpc, only_a_body_without_an_id_is_a_notification)
 {
-	struct arena *arena = arena_new(ARENA_BYTES_MAX);
-	struct rpc rpc;
-	const char *reason = nullptr;
-	cr_assert_eq(rpc_read(slice_of("{\"jsonrpc\":\"2.0\",\"method\":\"a\"}"), arena, &rpc,
-			      &reason),
-		     RPC_NONE);
-	cr_assert(rpc.notification);
-	cr_assert_eq(rpc_read(slice_of("{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"a\\u0062\"}"),
-			      arena, &rpc, &reason),
-		     RPC_NONE);
-	cr_assert(!rpc.notification);
-	cr_assert(slice_is(rpc.method, "ab"));
-	arena_free(arena);
+	hf_cleanup(envelope) struct envelope without =
+	    read_body("{\"jsonrpc\":\"2.0\",\"method\":\"a\"}");
+	cr_assert_eq(without.code, RPC_NONE);
+	cr_assert(without.rpc.notification);
+	hf_cleanup(envelope) struct envelope with =
+	    read_body("{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"a\\u0062\"}");
+	cr_assert_eq(with.code, RPC_NONE);
+	cr_assert(!with.rpc.notification);
+	cr_assert(slice_is(with.rpc.method, "ab"));
 }
 
 HF_TEST(rpc, an_escaped_nul_is_noticed_and_an_escaped_backslash_is_not_taken_for_one)
@@ -106,25 +115,19 @@ HF_TEST(rpc, an_escaped_nul_is_noticed_and_an_escaped_backslash_is_not_taken_for
 		  false },
 	};
 	for (size_t i = 0; i < countof(table); i++) {
-		struct arena *arena = arena_new(ARENA_BYTES_MAX);
-		struct rpc rpc;
-		const char *reason = nullptr;
-		cr_assert_eq(rpc_read(slice_of(table[i].body), arena, &rpc, &reason), RPC_NONE);
-		cr_assert_eq(rpc.holds_nul, table[i].nul, "%s", table[i].body);
-		arena_free(arena);
+		hf_cleanup(envelope) struct envelope got = read_body(table[i].body);
+		cr_assert_eq(got.code, RPC_NONE);
+		cr_assert_eq(got.rpc.holds_nul, table[i].nul, "%s", table[i].body);
 	}
 }
 
 HF_TEST(rpc, only_the_nul_itself_is_read_as_another)
 {
-	static constexpr char BODY[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\","
-				       "\"params\":{\"a\":\"\\\\u0000\\u0000\"}}";
-	struct arena *arena = arena_new(ARENA_BYTES_MAX);
-	struct rpc rpc;
-	const char *reason = nullptr;
-	cr_assert_eq(rpc_read(slice_of(BODY), arena, &rpc, &reason), RPC_NONE);
-	cr_assert(slice_is(rpc.params, "{\"a\":\"\\\\u0000\\u0001\"}"));
-	arena_free(arena);
+	hf_cleanup(envelope) struct envelope got =
+	    read_body("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\","
+		      "\"params\":{\"a\":\"\\\\u0000\\u0000\"}}");
+	cr_assert_eq(got.code, RPC_NONE);
+	cr_assert(slice_is(got.rpc.params, "{\"a\":\"\\\\u0000\\u0001\"}"));
 }
 
 HF_TEST(rpc, an_id_that_is_too_long_to_echo_is_refused)
@@ -134,12 +137,9 @@ HF_TEST(rpc, an_id_that_is_too_long_to_echo_is_refused)
 	for (size_t i = 0; i < RPC_ID_BYTES_MAX; i++)
 		buf_add_byte(&body, 'x');
 	buf_add_text(&body, "\",\"method\":\"a\"}");
-	struct arena *arena = arena_new(ARENA_BYTES_MAX);
-	struct rpc rpc;
-	const char *reason = nullptr;
-	cr_assert_eq(rpc_read(buf_slice(&body), arena, &rpc, &reason), RPC_INVALID_REQUEST);
-	cr_assert_eq(rpc.id.len, 0);
-	arena_free(arena);
+	hf_cleanup(envelope) struct envelope got = read_body(body.data);
+	cr_assert_eq(got.code, RPC_INVALID_REQUEST);
+	cr_assert_eq(got.rpc.id.len, 0);
 }
 
 HF_TEST(rpc, answers_hold_the_id_as_it_came_or_none)

@@ -49,8 +49,6 @@ static const struct caller *caller_of(const struct call *call)
 	return call->server;
 }
 
-/* --- requests: api/mcp.h ---------------------------------------------------------------------- */
-
 static void end(struct request *request, enum front_end how, int code, struct slice text)
 {
 	struct caller *caller = container_of(request, struct caller, request);
@@ -78,6 +76,11 @@ void request_refuse(struct request *request, const struct refusal *refusal)
 	    refusal->data);
 }
 
+void request_refuse_bound(struct request *request, int, const char *, const char *)
+{
+	end(request, FRONT_REFUSED, RPC_INTERNAL, (struct slice){});
+}
+
 void request_error(struct request *request, struct slice error)
 {
 	end(request, FRONT_ERROR, 0, error);
@@ -99,7 +102,7 @@ void request_stream(struct request *request)
 	count(TABLE_PLAIN, PLAIN_STREAMS, 0);
 }
 
-void request_notify(struct request *, struct slice)
+void request_progress(struct request *, struct slice)
 {
 }
 
@@ -122,8 +125,6 @@ bool header_accepts_events(const struct call *call)
 {
 	return caller_of(call)->asked.events;
 }
-
-/* --- callers ---------------------------------------------------------------------------------- */
 
 struct accept_call front_accept_call(const struct effect *effect, bool by_argument)
 {
@@ -190,8 +191,6 @@ struct process *front_draw(void)
 	}
 	return nullptr;
 }
-
-/* --- the process ------------------------------------------------------------------------------ */
 
 static size_t on_open(void *ctx)
 {
