@@ -47,7 +47,7 @@ const api_files = [_][]const u8{
 const worker_files = [_][]const u8{
     "ask.c",        "beat.c",       "breaker.c",    "downstream.c", "egress.c", "frame.c",         "host.c", "keeper.c", "last_words.c", "phase_http.c",
     "phase_program.c", "phase_sql.c", "phase_wait.c", "plain.c", "remote.c", "retry.c",  "run.c", "run_apart.c", "run_keep.c",
-    "run_outcome.c", "run_phase.c", "run_undo.c", "run_write.c",     "rundir.c",    "say.c",       "span.c",      "spawn.c",
+    "run_outcome.c", "run_phase.c", "run_report.c", "run_sent.c", "run_undo.c", "run_write.c",     "rundir.c",    "say.c",       "span.c",      "spawn.c",
     "tail.c",       "text.c",       "unpack.c",     "versions.c",      "worker.c",
 };
 const runtime_tests = [_][]const u8{
@@ -78,7 +78,7 @@ const sim_runtime = [_][]const u8{
 };
 const sim_worker = [_][]const u8{
     "ask.c", "beat.c", "frame.c", "last_words.c", "phase_http.c", "phase_program.c", "phase_sql.c", "phase_wait.c", "retry.c",
-    "run.c", "run_apart.c", "run_keep.c", "run_outcome.c", "run_phase.c", "run_undo.c", "run_write.c", "say.c", "span.c", "text.c",
+    "run.c", "run_apart.c", "run_keep.c", "run_outcome.c", "run_phase.c", "run_report.c", "run_sent.c", "run_undo.c", "run_write.c", "say.c", "span.c", "text.c",
     "worker.c",
 };
 const sim_api = [_][]const u8{ "answer.c", "plain.c", "presence.c", "result.c", "watch.c" };
@@ -116,7 +116,7 @@ const worker_systems = [_][]const u8{"libcurl"};
 /// sql/plants/NAME.sql, which the migrations then carry behind the functions.
 const planted_files = [_][2][]const u8{
     .{ "key_with_attempt", "worker/run_phase.c" },
-    .{ "unknown_as_failed", "worker/run.c" },
+    .{ "unknown_as_failed", "worker/run_report.c" },
 };
 const planted_sql_file = "runtime/migrations.c";
 

@@ -15,6 +15,13 @@ struct ev_loop;
 struct run;
 struct worker;
 
+/* What it does may happen outside of Postgres and this machine: nobody can take it back or run it
+ * again unasked. */
+static inline bool effect_is_foreign(enum effect_class effect)
+{
+	return effect != EFFECT_PURE && effect != EFFECT_LOCAL;
+}
+
 enum phase_outcome {
 	PHASE_DONE,      /* `state` is the phase's state; commit the recovery point */
 	PHASE_COMMITTED, /* as DONE, but the phase committed its recovery point itself (sql) */

@@ -28,9 +28,8 @@ bool run_waits_apart(struct run *run)
 	bool taken = false;
 	bool others = worker_has_last_starts(run->worker, run, &taken);
 	if (taken) {
-		buf_clear(&run->reason);
-		buf_add_text(&run->reason, "waits to run apart: one more crash would be its last");
-		run_release(run, RELEASE_AGAIN, APART_MS + random_up_to(APART_SPREAD_MS), false);
+		run_release(run, RELEASE_AGAIN, APART_MS + random_up_to(APART_SPREAD_MS), false,
+			    "waits to run apart: one more crash would be its last");
 		return true;
 	}
 	run->apart = true;

@@ -13,9 +13,8 @@
 /* A phase behind the one at hand that may have run before a restore took what is known of it. */
 static bool lost_sight_of(const struct run *run, size_t phase)
 {
-	enum effect_class effect = run->tool->phases[phase].effect;
 	return run->task.tail.to_ms != 0 && !run->task.tail.is_new && !run->states[phase].known &&
-	       (int)phase != run->phase && effect != EFFECT_PURE && effect != EFFECT_LOCAL;
+	       (int)phase != run->phase && effect_is_foreign(run->tool->phases[phase].effect);
 }
 
 static const char *executed(const struct run *run, bool maybe_now)
@@ -26,7 +25,7 @@ static const char *executed(const struct run *run, bool maybe_now)
 		if (!run->states[i].known)
 			continue;
 		enum effect_class effect = run->tool->phases[i].effect;
-		if (effect != EFFECT_PURE && effect != EFFECT_LOCAL)
+		if (effect_is_foreign(effect))
 			return "yes";
 		maybe = maybe || effect == EFFECT_LOCAL;
 	}
