@@ -49,6 +49,7 @@
 #include "worker/phase.h"
 #include "worker/run.h"
 #include "worker/text.h"
+#include "worker/timer.h"
 #include "worker/worker.h"
 
 constexpr size_t URL_LEN_MAX = 8'192;
@@ -354,8 +355,6 @@ static void refuse(struct http_phase *phase, const char *text, bool maybe_execut
 
 /* --- accepted, and not yet seen ----------------------------------------------------------------
  */
-
-static void prepare(struct http_phase *phase, const struct request_spec *request, bool asking);
 
 static void look(struct http_phase *phase)
 {
@@ -701,9 +700,7 @@ static void cancel(void *state, bool lost)
 		break_off(phase, PHASE_CANCELLED, "stopped");
 		return;
 	}
-	ev_now_update(run_loop(phase->run));
-	ev_timer_set(&phase->grace, (double)run_grace_ms(phase->run) / 1000, 0);
-	ev_timer_start(run_loop(phase->run), &phase->grace);
+	timer_set(run_loop(phase->run), &phase->grace, run_grace_ms(phase->run));
 }
 
 const struct phase_kind phase_http = { .type = PHASE_HTTP, .start = start, .cancel = cancel };

@@ -34,6 +34,7 @@
 #include "worker/phase.h"
 #include "worker/say.h"
 #include "worker/text.h"
+#include "worker/timer.h"
 #include "worker/worker.h"
 
 constexpr int64_t SEND_POLL_MS = 50;       /* keyed: between two looks at the lease */
@@ -193,11 +194,7 @@ static void on_stored(void *ctx, bool ok)
 
 static void wait_ms(struct program *program, int64_t ms)
 {
-	struct ev_loop *loop = run_loop(program->run);
-	ev_timer_stop(loop, &program->wait);
-	ev_timer_set(&program->wait, (double)ms / 1000., 0.);
-	ev_now_update(loop);
-	ev_timer_start(loop, &program->wait);
+	timer_set(run_loop(program->run), &program->wait, ms);
 }
 
 /* --- what is sent ----------------------------------------------------------------------------- */
@@ -750,21 +747,17 @@ static void program_step(struct program *program)
 static void *program_start(struct run *run)
 {
 	struct program *program = hf_alloc(sizeof *program);
-	struct ev_loop *loop = run_loop(run);
 	program->run = run;
 	program->stage = STAGE_STARTING;
 	program->keyed =
 	    run_phase(run)->effect != EFFECT_PURE && run_phase(run)->effect != EFFECT_LOCAL;
 	program->plain = run_phase(run)->plain;
 	program->limit_ms = run_time_left_ms(run);
-	if (program->limit_ms < 0)
-		program->limit_ms = 0;
-	ev_timer_init(&program->wait, on_wait, 0., 0.);
-	ev_timer_init(&program->limit, on_limit, (double)program->limit_ms / 1000., 0.);
-	ev_now_update(loop);
+	ev_init(&program->wait, on_wait);
+	ev_init(&program->limit, on_limit);
 	/* From the loop, so that the end never comes before this start has returned. */
-	ev_timer_start(loop, &program->wait);
-	ev_timer_start(loop, &program->limit);
+	wait_ms(program, 0);
+	timer_set(run_loop(run), &program->limit, program->limit_ms);
 	return program;
 }
 

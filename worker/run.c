@@ -37,6 +37,7 @@
 #include "runtime/log.h"
 #include "worker/run_private.h"
 #include "worker/text.h"
+#include "worker/timer.h"
 #include "worker/worker.h"
 
 constexpr int64_t COPY_DELAY_MS = 5'000;   /* until somebody has confirmed it */
@@ -76,14 +77,6 @@ void run_feed(struct run *run)
 bool run_deadline_passed(const struct run *run)
 {
 	return clock_boot_ms() >= run->deadline_at;
-}
-
-void run_timer_set(struct run *run, ev_timer *timer, int64_t ms)
-{
-	ev_timer_stop(run->loop, timer);
-	ev_now_update(run->loop);
-	ev_timer_set(timer, (double)(ms > 0 ? ms : 0) / 1000, 0);
-	ev_timer_start(run->loop, timer);
 }
 
 /* Wishes that end the forward way; undo steps run whatever is wished. */
@@ -300,7 +293,7 @@ static void on_deadline(struct ev_loop *, ev_timer *timer, int)
 	if (run_deadline_passed(run))
 		run_feed(run);
 	else /* libev's clock is not the boot clock */
-		run_timer_set(run, timer, run->deadline_at - clock_boot_ms());
+		timer_set(run->loop, timer, run->deadline_at - clock_boot_ms());
 }
 
 static void on_pause(struct ev_loop *, ev_timer *timer, int)
@@ -335,7 +328,7 @@ struct run *run_start(struct worker *worker, const struct tool *tool, const char
 			 run->phase > 0 || run->sent_at != RUN_NEVER);
 		return run;
 	}
-	run_timer_set(run, &run->deadline, run->deadline_at - clock_boot_ms());
+	timer_set(run->loop, &run->deadline, run->deadline_at - clock_boot_ms());
 	run_feed(run);
 	return run;
 }

@@ -4,6 +4,7 @@
  * they are well. */
 #include "runtime/random.h"
 #include "worker/run_private.h"
+#include "worker/timer.h"
 #include "worker/worker.h"
 
 constexpr int64_t APART_MS = 2'000; /* until who has to wait asks again */
@@ -36,6 +37,6 @@ bool run_waits_apart(struct run *run)
 	if (!others)
 		return false;
 	run_move(run, RUN_PAUSED);
-	run_timer_set(run, &run->pause, APART_LOOK_MS);
+	timer_set(run->loop, &run->pause, APART_LOOK_MS);
 	return true;
 }

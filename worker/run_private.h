@@ -140,7 +140,6 @@ struct run {
 /* run.c */
 void run_feed(struct run *run); /* step soon, from the loop */
 void run_move(struct run *run, enum run_state to);
-void run_timer_set(struct run *run, ev_timer *timer, int64_t ms);
 bool run_deadline_passed(const struct run *run);
 /* A cancel or the deadline ends the forward way; undo steps run whatever is wished. */
 bool run_is_stopped(const struct run *run);

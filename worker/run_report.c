@@ -14,6 +14,7 @@
 #include "runtime/random.h"
 #include "worker/retry.h"
 #include "worker/run_private.h"
+#include "worker/timer.h"
 
 constexpr int64_t CRASH_FIRST_MS = 500; /* wait after the first crash of a task */
 constexpr int64_t CRASH_MAX_MS = 60'000;
@@ -47,8 +48,8 @@ static void settle_later(struct run *run, int64_t delay_ms)
 		return;
 	}
 	run_move(run, RUN_PAUSED);
-	run_timer_set(run, &run->pause,
-		      delay_ms < SETTLE_PAUSE_MS_MAX ? delay_ms : SETTLE_PAUSE_MS_MAX);
+	timer_set(run->loop, &run->pause,
+		  delay_ms < SETTLE_PAUSE_MS_MAX ? delay_ms : SETTLE_PAUSE_MS_MAX);
 }
 
 bool run_settles_last(const struct run *run)

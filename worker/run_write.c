@@ -8,6 +8,7 @@
 #include "runtime/metrics.h"
 #include "worker/run_private.h"
 #include "worker/text.h"
+#include "worker/timer.h"
 #include "worker/worker.h"
 
 constexpr int64_t REFUSED_PAUSE_MS = 1'000; /* between two tries of a write that was refused */
@@ -242,7 +243,7 @@ static void refused(struct run *run)
 			       answer->err.sqlstate[0] ? answer->err.sqlstate
 						       : hf_code_name(answer->code));
 	}
-	run_timer_set(run, &run->pause, REFUSED_PAUSE_MS);
+	timer_set(run->loop, &run->pause, REFUSED_PAUSE_MS);
 }
 
 static void committed(struct run *run)

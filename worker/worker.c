@@ -43,6 +43,7 @@
 #include "worker/keeper.h"
 #include "worker/phase.h"
 #include "worker/run.h"
+#include "worker/timer.h"
 #include "worker/versions.h"
 
 constexpr int CLAIM_TASKS_MAX = 64; /* of one claim */
@@ -87,14 +88,6 @@ struct worker {
 	int exit_code;
 };
 
-static void timer_set(struct worker *worker, ev_timer *timer, int64_t ms)
-{
-	ev_timer_stop(worker->loop, timer);
-	ev_now_update(worker->loop);
-	ev_timer_set(timer, (double)(ms > 0 ? ms : 0) / 1000, 0);
-	ev_timer_start(worker->loop, timer);
-}
-
 /* --- claiming -----------------------------------------------------------------------------------
  */
 
@@ -106,7 +99,7 @@ static size_t free_slots(const struct worker *worker)
 static void claim_in(struct worker *worker, int64_t ms)
 {
 	if (worker->state == WORKER_SERVING)
-		timer_set(worker, &worker->claim, ms);
+		timer_set(worker->loop, &worker->claim, ms);
 }
 
 /* No later than in `ms`. */
@@ -147,7 +140,7 @@ static void take(struct worker *worker, const struct claimed_task *task)
 static void renew_if_over(struct worker *worker)
 {
 	if (worker->lost && worker->runs_count == 0 && !worker->claiming)
-		timer_set(worker, &worker->renew, 0);
+		timer_set(worker->loop, &worker->renew, 0);
 }
 
 /* Not every free slot may be for its tasks. */
@@ -373,12 +366,12 @@ static void on_look(struct ev_loop *, ev_timer *timer, int)
 		beat_stop(worker->beat);
 		store_leave(worker->store, beat_last_incarnation(worker->beat), on_last_left,
 			    worker);
-		timer_set(worker, &worker->drain, LEAVE_MS);
+		timer_set(worker->loop, &worker->drain, LEAVE_MS);
 	}
 	if (worker->state == WORKER_ENDED && host_pool_count(worker->hosts) == 0)
 		end(worker, EXIT_DONE);
 	else
-		timer_set(worker, timer, END_LOOK_MS);
+		timer_set(worker->loop, timer, END_LOOK_MS);
 }
 
 static void on_drained(struct ev_loop *, ev_timer *timer, int)
@@ -395,7 +388,7 @@ static void on_drained(struct ev_loop *, ev_timer *timer, int)
 	last = true;
 	for (size_t i = 0; i < worker->runs_count; i++)
 		run_abandon(worker->runs[i]);
-	timer_set(worker, timer, LEAVE_MS);
+	timer_set(worker->loop, timer, LEAVE_MS);
 }
 
 static void on_signal(struct ev_loop *, ev_signal *signal, int)
@@ -412,8 +405,8 @@ static void on_signal(struct ev_loop *, ev_signal *signal, int)
 	versions_stop(worker->versions);
 	for (size_t i = 0; i < worker->runs_count; i++)
 		run_hand_back(worker->runs[i]);
-	timer_set(worker, &worker->drain, worker->config->drain_ms);
-	timer_set(worker, &worker->look, 0);
+	timer_set(worker->loop, &worker->drain, worker->config->drain_ms);
+	timer_set(worker->loop, &worker->look, 0);
 }
 
 /* --- what runs ask ------------------------------------------------------------------------------
