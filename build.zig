@@ -46,9 +46,9 @@ const api_files = [_][]const u8{
 };
 const worker_files = [_][]const u8{
     "ask.c",        "beat.c",       "breaker.c",    "curl_loop.c", "downstream.c", "egress.c", "frame.c",         "host.c", "keeper.c", "last_words.c", "phase_http.c",
-    "phase_program.c", "phase_sql.c", "phase_wait.c", "plain.c", "remote.c", "retry.c",  "run.c", "run_apart.c", "run_keep.c",
+    "phase_program.c", "phase_sql.c", "phase_wait.c", "plain.c", "program_talk.c", "remote.c", "retry.c",  "run.c", "run_apart.c", "run_keep.c",
     "run_outcome.c", "run_phase.c", "run_report.c", "run_sent.c", "run_undo.c", "run_write.c",     "rundir.c",    "say.c",       "span.c",      "spawn.c",
-    "tail.c",       "text.c",       "transfer.c", "unpack.c",     "versions.c",      "worker.c",
+    "tail.c",       "text.c",       "texts.c", "transfer.c", "unpack.c",     "versions.c",      "worker.c",
 };
 const runtime_tests = [_][]const u8{
     "test_config.c", "test_content.c", "test_id.c", "test_input.c", "test_json.c", "test_key.c",
@@ -77,8 +77,8 @@ const sim_runtime = [_][]const u8{
     "content.c", "sql_text.c", "uri_template.c", "value.c",
 };
 const sim_worker = [_][]const u8{
-    "ask.c", "beat.c", "frame.c", "last_words.c", "phase_http.c", "phase_program.c", "phase_sql.c", "phase_wait.c", "retry.c",
-    "run.c", "run_apart.c", "run_keep.c", "run_outcome.c", "run_phase.c", "run_report.c", "run_sent.c", "run_undo.c", "run_write.c", "say.c", "span.c", "text.c",
+    "ask.c", "beat.c", "frame.c", "last_words.c", "phase_http.c", "phase_program.c", "phase_sql.c", "phase_wait.c", "program_talk.c", "retry.c",
+    "run.c", "run_apart.c", "run_keep.c", "run_outcome.c", "run_phase.c", "run_report.c", "run_sent.c", "run_undo.c", "run_write.c", "say.c", "span.c", "text.c", "texts.c",
     "worker.c",
 };
 const sim_api = [_][]const u8{ "answer.c", "plain.c", "presence.c", "result.c", "watch.c" };

@@ -30,6 +30,7 @@
 #include "worker/rundir.h"
 #include "worker/spawn.h"
 #include "worker/tail.h"
+#include "worker/texts.h"
 
 constexpr size_t READ_BYTES = 64 << 10;       /* of one read */
 constexpr size_t BUFFER_KEPT_BYTES = 1 << 20; /* a larger input buffer is freed when empty */
@@ -71,7 +72,6 @@ struct host_pool {
 	struct host *hosts; /* all, the gone ones of a user too */
 	size_t count;       /* not gone */
 	int number;
-	int64_t grace_ms;
 	_Atomic int64_t *until_ms; /* in a page that the keepers see */
 	ev_timer sweep;
 };
@@ -95,7 +95,7 @@ static char **make_environment(const struct host *host)
 {
 	const char *home = host->plain ? plain_folder(host->plain) : host->place;
 	char **vars = host->plain ? plain_vars(host->plain) : nullptr;
-	size_t room = 8 + spawn_count(host->env_names) + spawn_count(vars);
+	size_t room = 8 + texts_count(host->env_names) + texts_count(vars);
 	char **env = hf_alloc(room * sizeof *env);
 	size_t count = 0;
 	env[count++] = host->plain ? spawn_path_with_self() : hf_format("PATH=%s", SPAWN_PATH);
@@ -144,8 +144,8 @@ static void host_free(struct host *host)
 	free(host->folder);
 	free(host->program);
 	free(host->place);
-	spawn_free(host->argv);
-	spawn_free(host->env_names);
+	texts_free(host->argv);
+	texts_free(host->env_names);
 	buf_deinit(&host->in);
 	buf_deinit(&host->out);
 	tail_deinit(&host->log);
@@ -535,7 +535,7 @@ static enum hf_code spawn_host(struct host *host, int frames, int log, struct hf
 		spawn.output = plain_stdout(host->plain);
 	}
 	enum hf_code code = spawn_process(&spawn, &host->pid, err);
-	spawn_free(spawn.envp);
+	texts_free(spawn.envp);
 	return code;
 }
 
@@ -582,7 +582,7 @@ static enum hf_code host_start(struct host_pool *pool, const struct host_spec *s
 		.version = hf_strdup(spec->version),
 		.folder = folder,
 		.argv = spawn_resolve(folder, spec->command),
-		.env_names = spawn_copy(spec->env),
+		.env_names = texts_copy(spec->env),
 		.socket = -1,
 		.log = { .fd = -1 },
 	};
@@ -607,7 +607,7 @@ static bool host_fits(const struct host *host, const char *folder, char *const *
 		      char *const *env)
 {
 	return !host->on_change && !host->ending && strcmp(host->folder, folder) == 0 &&
-	       spawn_same(host->argv, argv) && spawn_same(host->env_names, env);
+	       texts_same(host->argv, argv) && texts_same(host->env_names, env);
 }
 
 /* Nothing was said since its last run: what it might have said belongs to nobody. */
@@ -635,7 +635,7 @@ static struct host *find_idle(struct host_pool *pool, const struct host_spec *sp
 		else if (!found || (host->ready && !found->ready))
 			found = host;
 	}
-	spawn_free(argv);
+	texts_free(argv);
 	free(folder);
 	return found;
 }
@@ -708,8 +708,8 @@ void host_put(struct host *host)
 		start_ahead(host);
 }
 
-enum hf_code host_pool_open(struct ev_loop *loop, const char *state_dir, int64_t cancel_grace_ms,
-			    struct host_pool **out, struct hf_err *err)
+enum hf_code host_pool_open(struct ev_loop *loop, const char *state_dir, struct host_pool **out,
+			    struct hf_err *err)
 {
 	hf_assert(ev_is_default_loop(loop));
 	struct rundir *rundir;
@@ -729,7 +729,6 @@ enum hf_code host_pool_open(struct ev_loop *loop, const char *state_dir, int64_t
 	*pool->until_ms = KEEPER_NO_LEASE;
 	pool->loop = loop;
 	pool->rundir = rundir;
-	pool->grace_ms = cancel_grace_ms;
 	ev_timer_init(&pool->sweep, on_sweep, 0., SWEEP_S);
 	*out = pool;
 	return HF_OK;
@@ -754,11 +753,6 @@ void host_pool_collect(const struct host_pool *pool)
 size_t host_pool_count(const struct host_pool *pool)
 {
 	return pool->count;
-}
-
-int64_t host_grace_ms(const struct host_pool *pool)
-{
-	return pool->grace_ms;
 }
 
 /* Reaps by hand, without the loop. */

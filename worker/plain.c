@@ -25,7 +25,7 @@
 #include "runtime/base.h"
 #include "runtime/file.h"
 #include "runtime/utf8.h"
-#include "worker/spawn.h"
+#include "worker/texts.h"
 
 constexpr size_t READ_BYTES = 64 << 10;
 constexpr int BACKLOG = 64;
@@ -455,7 +455,7 @@ enum hf_code plain_new(struct ev_loop *loop, const char *place, const struct pla
 				 .place = hf_strdup(place),
 				 .folder = hf_format("%s/work", place),
 				 .artifacts = hf_format("%s/artifacts", place),
-				 .vars = spawn_copy(spec->vars),
+				 .vars = texts_copy(spec->vars),
 				 .input = -1,
 				 .output_end = -1,
 				 .output = -1,
@@ -501,8 +501,8 @@ struct plain *plain_free(struct plain *plain)
 		close(plain->output);
 	buf_deinit(&plain->written);
 	buf_deinit(&plain->content);
-	spawn_free(plain->names);
-	spawn_free(plain->vars);
+	texts_free(plain->names);
+	texts_free(plain->vars);
 	free(plain->place);
 	free(plain->folder);
 	free(plain->artifacts);
@@ -527,7 +527,7 @@ const char *plain_folder(const struct plain *plain)
 
 char **plain_vars(const struct plain *plain)
 {
-	size_t count = spawn_count(plain->vars);
+	size_t count = texts_count(plain->vars);
 	char **vars = hf_alloc((count + 4) * sizeof *vars);
 	for (size_t i = 0; i < count; i++)
 		vars[i] = hf_strdup(plain->vars[i]);

@@ -557,8 +557,7 @@ static enum hf_code set_up(struct worker *worker, struct hf_err *err)
 	hf_try(keyring_load(config->keys_file, &worker->keyring, err));
 	hf_try(read_conf(config->conf_file, &worker->conf, err));
 	hf_try(make_state_dir(config->state_dir, &worker->state_dir, err));
-	hf_try(host_pool_open(worker->loop, worker->state_dir, config->cancel_grace_ms,
-			      &worker->hosts, err));
+	hf_try(host_pool_open(worker->loop, worker->state_dir, &worker->hosts, err));
 	hf_try(open_database(worker, err));
 	const struct breaker_limits limits = { .failures = (int)config->breaker_failures,
 					       .pause_ms = config->breaker_pause_ms,

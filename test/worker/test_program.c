@@ -355,8 +355,7 @@ HF_TEST(program, closing_the_pool_ends_hosts_in_use_and_calls_nobody, .init = se
 	struct host_pool *kept = worker.hosts;
 	struct hf_err err;
 	struct run run;
-	cr_assert_eq(host_pool_open(ev_default_loop(0), state_dir, GRACE_MS, &worker.hosts, &err),
-		     HF_OK);
+	cr_assert_eq(host_pool_open(ev_default_loop(0), state_dir, &worker.hosts, &err), HF_OK);
 	begin(&run, "family", "{}", EFFECT_PURE);
 	until_progress(&run);
 	host_pool_close(worker.hosts);
@@ -445,7 +444,7 @@ HF_TEST(program, what_a_killed_worker_left_is_removed_by_the_next, .init = set_u
 		ev_loop_fork(ev_default_loop(0));
 		struct hf_err err;
 		struct run run;
-		cr_assert_eq(host_pool_open(ev_default_loop(0), state_dir, 0, &worker.hosts, &err),
+		cr_assert_eq(host_pool_open(ev_default_loop(0), state_dir, &worker.hosts, &err),
 			     HF_OK);
 		begin(&run, "family", "{}", EFFECT_PURE);
 		until_progress(&run);
@@ -461,7 +460,7 @@ HF_TEST(program, what_a_killed_worker_left_is_removed_by_the_next, .init = set_u
 
 	struct host_pool *next;
 	struct hf_err err;
-	cr_assert_eq(host_pool_open(ev_default_loop(0), state_dir, 0, &next, &err), HF_OK);
+	cr_assert_eq(host_pool_open(ev_default_loop(0), state_dir, &next, &err), HF_OK);
 	/* This process is their subreaper by chance, so it has to reap them. */
 	for (int i = 0; i < 400 && waitpid(-1, nullptr, WNOHANG) >= 0; i++)
 		usleep(5'000);
