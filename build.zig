@@ -48,7 +48,7 @@ const worker_files = [_][]const u8{
     "ask.c",        "beat.c",       "breaker.c",    "curl_loop.c", "downstream.c", "egress.c", "frame.c",         "host.c", "host_pool.c", "keeper.c", "last_words.c", "phase_http.c",
     "phase_program.c", "phase_sql.c", "phase_wait.c", "plain.c", "program_talk.c", "remote.c", "retry.c",  "run.c", "run_apart.c", "run_keep.c",
     "run_outcome.c", "run_phase.c", "run_report.c", "run_sent.c", "run_undo.c", "run_write.c",     "rundir.c",    "say.c",       "span.c",      "spawn.c",
-    "tail.c",       "text.c",       "texts.c", "transfer.c", "unpack.c",     "versions.c",      "worker.c",
+    "stream.c", "tail.c",       "text.c",       "texts.c", "transfer.c", "unpack.c",     "versions.c",      "worker.c",
 };
 const runtime_tests = [_][]const u8{
     "test_config.c", "test_content.c", "test_id.c", "test_input.c", "test_json.c", "test_key.c",

@@ -25,8 +25,6 @@
 #include "worker/spawn.h"
 #include "worker/texts.h"
 
-constexpr size_t READ_BYTES = 64 << 10;       /* of one read */
-constexpr size_t BUFFER_KEPT_BYTES = 1 << 20; /* a larger input buffer is freed when empty */
 static void tell_user(struct host *host)
 {
 	if (host->on_change)
@@ -65,14 +63,9 @@ static char **make_environment(const struct host *host)
 
 static void close_pipes(struct host *host)
 {
-	struct ev_loop *loop = host->pool->loop;
-	ev_io_stop(loop, &host->readable);
-	ev_io_stop(loop, &host->writable);
+	stream_close(&host->stream);
 	tail_stop(&host->log);
 	host->plain = plain_free(host->plain);
-	if (host->socket >= 0)
-		close(host->socket);
-	host->socket = -1;
 }
 
 void host_free(struct host *host)
@@ -91,8 +84,7 @@ void host_free(struct host *host)
 	free(host->place);
 	texts_free(host->argv);
 	texts_free(host->env_names);
-	buf_deinit(&host->in);
-	buf_deinit(&host->out);
+	stream_deinit(&host->stream);
 	tail_deinit(&host->log);
 	free(host);
 }
@@ -145,28 +137,16 @@ void host_log(struct host *host, struct buf *text)
 
 /* --- frames ----------------------------------------------------------------------------------- */
 
+/* A lost pipe: what is there to be read says the rest. */
 static void send_some(struct host *host)
 {
-	while (host->ready && host->socket >= 0 && host->out.len) {
-		ssize_t sent =
-		    send(host->socket, host->out.data, host->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (sent < 0 && errno == EAGAIN) {
-			ev_io_start(host->pool->loop, &host->writable);
-			return;
-		}
-		if (sent < 0 && errno == EINTR)
-			continue;
-		/* A lost pipe: what is there to be read says the rest. */
-		buf_consume(&host->out, sent < 0 ? host->out.len : (size_t)sent);
-	}
-	ev_io_stop(host->pool->loop, &host->writable);
-	if (host->out.room > BUFFER_KEPT_BYTES && host->out.len == 0)
-		buf_deinit(&host->out);
+	if (host->ready && host->stream.fd >= 0)
+		stream_send(&host->stream);
 }
 
 static void on_writable(struct ev_loop *, ev_io *io, int)
 {
-	struct host *host = container_of(io, struct host, writable);
+	struct host *host = container_of(io, struct host, stream.writable);
 	send_some(host);
 	if (!host_sending(host))
 		tell_user(host);
@@ -180,50 +160,19 @@ void host_send(struct host *host, const struct buf *frame)
 		plain_send(host->plain, frame);
 		return;
 	}
-	buf_add(&host->out, frame->data, frame->len);
+	buf_add(&host->stream.out, frame->data, frame->len);
 	send_some(host);
 }
 
 bool host_sending(const struct host *host)
 {
-	return host->ready && host->out.len > 0;
-}
-
-static struct slice unread(const struct host *host)
-{
-	struct slice all = buf_slice(&host->in);
-	return (struct slice){ all.data + host->in_at, all.len - host->in_at };
-}
-
-/* Reads once; false when nothing came. */
-static bool input_read(struct host *host)
-{
-	if (host->socket < 0 || host->closed)
-		return false;
-	if (host->in_at) {
-		buf_consume(&host->in, host->in_at);
-		host->in_at = 0;
-	}
-	if (host->in.len == 0 && host->in.room > BUFFER_KEPT_BYTES)
-		buf_deinit(&host->in);
-	void *room = buf_reserve(&host->in, READ_BYTES);
-	hf_assert(room);
-	ssize_t got = recv(host->socket, room, READ_BYTES, MSG_DONTWAIT);
-	if (got < 0 && (errno == EAGAIN || errno == EINTR))
-		return false;
-	if (got <= 0) {
-		host->closed = true;
-		ev_io_stop(host->pool->loop, &host->readable);
-		return false;
-	}
-	buf_grew(&host->in, (size_t)got);
-	return true;
+	return host->ready && host->stream.out.len > 0;
 }
 
 static void find_garbage(struct host *host)
 {
 	host->garbage = true;
-	ev_io_stop(host->pool->loop, &host->readable);
+	ev_io_stop(host->pool->loop, &host->stream.readable);
 }
 
 /* The first frame of a process. */
@@ -231,7 +180,7 @@ static void take_ready(struct host *host)
 {
 	struct frame frame;
 	size_t used;
-	enum frame_next next = frame_next(unread(host), &frame, &used, &host->fault);
+	enum frame_next next = stream_next(&host->stream, &frame, &used, &host->fault);
 	if (next == FRAME_PART)
 		return;
 	int64_t protocol = 0;
@@ -247,25 +196,24 @@ static void take_ready(struct host *host)
 		find_garbage(host);
 		return;
 	}
-	host->in_at += used;
 	host->ready = true;
 	send_some(host);
 }
 
 static void on_readable(struct ev_loop *loop, ev_io *io, int)
 {
-	struct host *host = container_of(io, struct host, readable);
+	struct host *host = container_of(io, struct host, stream.readable);
 	/* A user that takes no frames now is not to be waited for in the memory of this process. */
 	if (host->on_change && host->ready &&
-	    unread(host).len > FRAME_BYTES_MAX + FRAME_HEAD_BYTES) {
+	    stream_unread(&host->stream).len > FRAME_BYTES_MAX + FRAME_HEAD_BYTES) {
 		ev_io_stop(loop, io);
 		return;
 	}
-	input_read(host);
+	stream_read(&host->stream);
 	if (!host->ready && !host->garbage)
 		take_ready(host);
-	bool speaks = host->ready && unread(host).len > 0;
-	if (!host->on_change && (host->garbage || host->closed || speaks))
+	bool speaks = host->ready && stream_unread(&host->stream).len > 0;
+	if (!host->on_change && (host->garbage || host->stream.ended || speaks))
 		host_kill(host);
 	tell_user(host);
 }
@@ -274,9 +222,9 @@ static void on_readable(struct ev_loop *loop, ev_io *io, int)
 static void learn_start(struct host *host)
 {
 	char byte;
-	if (host->exited && !host->closed) {
-		host->closed = true;
-		host->ready = recv(host->socket, &byte, 1, MSG_DONTWAIT) == 0;
+	if (host->exited && !host->stream.ended) {
+		host->stream.ended = true;
+		host->ready = recv(host->stream.fd, &byte, 1, MSG_DONTWAIT) == 0;
 	}
 }
 
@@ -289,26 +237,25 @@ enum host_read host_read(struct host *host, struct frame *frame, struct hf_err *
 	}
 	while (!host->garbage && host->ready) {
 		size_t used;
-		enum frame_next next = frame_next(unread(host), frame, &used, &host->fault);
+		enum frame_next next = stream_next(&host->stream, frame, &used, &host->fault);
 		if (next == FRAME_WHOLE) {
 			/* The next one waits in the kernel until it is asked for. */
-			ev_io_stop(host->pool->loop, &host->readable);
-			host->in_at += used;
+			ev_io_stop(host->pool->loop, &host->stream.readable);
 			return HOST_FRAME;
 		}
 		if (next == FRAME_BAD)
 			find_garbage(host);
-		else if (!host->exited || !input_read(host))
+		else if (!host->exited || !stream_read(&host->stream))
 			break;
 	}
 	if (host->garbage) {
 		*err = host->fault;
 		return HOST_GARBAGE;
 	}
-	if (host->closed)
+	if (host->stream.ended)
 		return HOST_CLOSED;
-	if (host->socket >= 0)
-		ev_io_start(host->pool->loop, &host->readable);
+	if (host->stream.fd >= 0)
+		ev_io_start(host->pool->loop, &host->stream.readable);
 	return HOST_WAIT;
 }
 
@@ -367,14 +314,12 @@ static void on_idle_timer(struct ev_loop *, ev_timer *timer, int)
 static void start_watchers(struct host *host)
 {
 	struct ev_loop *loop = host->pool->loop;
-	ev_io_init(&host->readable, on_readable, host->socket, EV_READ);
-	ev_io_init(&host->writable, on_writable, host->socket, EV_WRITE);
 	ev_timer_init(&host->idle_timer, on_idle_timer, (double)HOST_IDLE_MS / 1000., 0.);
 	ev_child_init(&host->child, on_child, host->pid, 0);
 	if (host->plain)
 		plain_start(host->plain);
 	else
-		ev_io_start(loop, &host->readable);
+		ev_io_start(loop, &host->stream.readable);
 	ev_child_start(loop, &host->child);
 }
 
@@ -438,7 +383,7 @@ static enum hf_code start_process(struct host *host, const struct plain_spec *pl
 	if (code == HF_OK)
 		code = spawn_host(host, frames[1], log[1], err);
 	if (code == HF_OK) {
-		host->socket = frames[0];
+		stream_open(&host->stream, pool->loop, frames[0], on_readable, on_writable);
 		tail_start(&host->log, pool->loop, log[0]);
 		frames[0] = log[0] = -1;
 	} else if (host->place) {
@@ -468,7 +413,7 @@ enum hf_code host_start(struct host_pool *pool, const struct host_spec *spec, st
 		.folder = folder,
 		.argv = spawn_resolve(folder, spec->command),
 		.env_names = texts_copy(spec->env),
-		.socket = -1,
+		.stream = { .fd = -1 },
 		.log = { .fd = -1 },
 	};
 	pool->hosts = host;
@@ -493,9 +438,9 @@ enum hf_code host_start(struct host_pool *pool, const struct host_spec *spec, st
 bool host_is_quiet(const struct host *host)
 {
 	char byte;
-	return !host->exited && !host->closed && !host->garbage && unread(host).len == 0 &&
-	       host->out.len == 0 && recv(host->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-	       errno == EAGAIN;
+	return !host->exited && !host->stream.ended && !host->garbage &&
+	       stream_unread(&host->stream).len == 0 && host->stream.out.len == 0 &&
+	       recv(host->stream.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
 void host_wait_idle(struct host *host)
@@ -503,5 +448,5 @@ void host_wait_idle(struct host *host)
 	ev_timer_set(&host->idle_timer, (double)HOST_IDLE_MS / 1000., 0.);
 	ev_timer_start(host->pool->loop, &host->idle_timer);
 	/* Whatever it says from here on is a fault. */
-	ev_io_start(host->pool->loop, &host->readable);
+	ev_io_start(host->pool->loop, &host->stream.readable);
 }

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include "worker/host.h"
+#include "worker/stream.h"
 #include "worker/tail.h"
 
 struct host {
@@ -15,20 +16,17 @@ struct host {
 	char **argv, **env_names;
 
 	pid_t pid;           /* of the keeper */
-	int socket;          /* -1: closed */
 	char *place;         /* working directory, or where plain mode has it */
 	struct plain *plain; /* nullptr: frames mode */
-	ev_io readable, writable;
+	struct stream stream;
 	ev_timer idle_timer;
 	struct tail log;
 	ev_child child;
-	bool ready, closed, exited, ending, gone, garbage;
+	bool ready, exited, ending, gone, garbage;
 	int status, tasks;
 	int64_t ending_ms, warned_ms; /* since when; when it was last said that it takes long */
 	int64_t took_ms;              /* of a gone one: from host_kill on */
 	struct hf_err fault;
-	struct buf in, out;
-	size_t in_at; /* bytes of `in` that were taken */
 	char exit_text[64];
 
 	void (*on_change)(void *ctx); /* nullptr: idle, or without a user */
