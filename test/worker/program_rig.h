@@ -301,6 +301,12 @@ static void finish(struct run *run)
 		ev_run(ev_default_loop(0), EVRUN_ONCE);
 }
 
+static void until_all_are_gone(void)
+{
+	while (host_pool_count(worker.hosts))
+		ev_run(ev_default_loop(0), EVRUN_ONCE);
+}
+
 /* Until the tool has said something. */
 static void until_progress(struct run *run)
 {

@@ -313,6 +313,7 @@ void wait_ms(int64_t ms)
 
 void begin(void)
 {
+	ended = 0;
 	run = run_start(nullptr, tool, "/folder", &task);
 	turn();
 }
@@ -379,6 +380,19 @@ void expect_end(void)
 	cr_assert_null(phase.run);
 }
 
+void answer_last(void)
+{
+	answer();
+	expect_end();
+}
+
+void lose_claim(void)
+{
+	run_lose(run, true);
+	turn();
+	report((struct phase_result){ .outcome = PHASE_LOST });
+}
+
 void to_keyed(void)
 {
 	begin();
@@ -392,6 +406,12 @@ struct claimed_step step_at(int number, struct buf *state, const char *json)
 	value_from_json(slice_of(json), state);
 	return (struct claimed_step){ STEP_RECOVERY_POINT, step_place_recovery(number),
 				      slice_of("x"), buf_slice(state) };
+}
+
+void claim_steps(const struct claimed_step *steps, size_t count)
+{
+	task.steps = steps;
+	task.steps_count = count;
 }
 
 void claimed_again(int number, int64_t sent_ms)

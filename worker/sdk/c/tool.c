@@ -29,10 +29,9 @@ struct tool_run {
 	msgpack_sbuffer value;   /* being packed by the tool */
 	msgpack_packer packer;
 	msgpack_sbuffer out;
-	char *task, *tool, *phase, *effect_id;
-	const char *traceparent;
-	int64_t number; /* 0: no run yet */
-	int64_t end_ms;
+	const char *task, *tool, *phase, *effect_id, *traceparent; /* kept */
+	int64_t number;                                            /* 0: no run yet */
+	int64_t end_ms;                                            /* on the boot clock */
 	bool cancelled, answered;
 };
 
@@ -93,9 +92,10 @@ static char *read_frame(size_t *len)
 	return bytes;
 }
 
-static void pack_text(msgpack_packer *pack, const char *text)
+static void pack_member(msgpack_packer *pack, const char *name, const char *text)
 {
-	msgpack_pack_str_with_body(pack, text, strlen(text));
+	tool_pack_text(pack, name);
+	tool_pack_text(pack, text);
 }
 
 /* Starts a frame with room for its head; `members` without "t" and "run". */
@@ -106,10 +106,9 @@ static msgpack_packer frame_start(struct tool_run *run, const char *type, size_t
 	msgpack_sbuffer_write(&run->out, "\0\0\0\0", FRAME_HEAD_BYTES);
 	msgpack_packer_init(&pack, &run->out, msgpack_sbuffer_write);
 	msgpack_pack_map(&pack, members + (run->number ? 2 : 1));
-	pack_text(&pack, "t");
-	pack_text(&pack, type);
+	pack_member(&pack, "t", type);
 	if (run->number) {
-		pack_text(&pack, "run");
+		tool_pack_text(&pack, "run");
 		msgpack_pack_int64(&pack, run->number);
 	}
 	return pack;
@@ -119,7 +118,7 @@ static void frame_send(struct tool_run *run)
 {
 	size_t len = run->out.size - FRAME_HEAD_BYTES;
 	if (len > FRAME_BYTES_MAX)
-		end_process(EXIT_USAGE, "holdfast: a value or artifact is over 16 MiB");
+		end_process(EXIT_USAGE, "holdfast: a value or artifact over 16 MiB cannot be sent");
 	for (unsigned i = 0; i < FRAME_HEAD_BYTES; i++)
 		run->out.data[i] = (char)(unsigned char)(len >> (8 * (3 - i)));
 	write_all(run->out.data, run->out.size);
@@ -163,32 +162,32 @@ static uint64_t take_uint(struct reader *reader, unsigned size)
 	return value;
 }
 
+/* The bytes of a text or the like, which stay in the frame; returns their number. */
+static uint32_t take_body(struct reader *reader, uint64_t size, const char **body)
+{
+	*body = take(reader, size);
+	return reader->broken ? 0 : (uint32_t)size;
+}
+
 static msgpack_object read_text(struct reader *reader, uint64_t size)
 {
-	const char *text = take(reader, size);
 	msgpack_object out = { .type = MSGPACK_OBJECT_STR };
-	out.via.str.ptr = text;
-	out.via.str.size = reader->broken ? 0 : (uint32_t)size;
+	out.via.str.size = take_body(reader, size, &out.via.str.ptr);
 	return out;
 }
 
 static msgpack_object read_bytes(struct reader *reader, uint64_t size)
 {
-	const char *bytes = take(reader, size);
 	msgpack_object out = { .type = MSGPACK_OBJECT_BIN };
-	out.via.bin.ptr = bytes;
-	out.via.bin.size = reader->broken ? 0 : (uint32_t)size;
+	out.via.bin.size = take_body(reader, size, &out.via.bin.ptr);
 	return out;
 }
 
 static msgpack_object read_extension(struct reader *reader, uint64_t size)
 {
-	signed char type = (signed char)take_uint(reader, 1);
-	const char *bytes = take(reader, size);
 	msgpack_object out = { .type = MSGPACK_OBJECT_EXT };
-	out.via.ext.type = type;
-	out.via.ext.ptr = bytes;
-	out.via.ext.size = reader->broken ? 0 : (uint32_t)size;
+	out.via.ext.type = (signed char)take_uint(reader, 1);
+	out.via.ext.size = take_body(reader, size, &out.via.ext.ptr);
 	return out;
 }
 
@@ -316,26 +315,38 @@ static msgpack_object read_object(struct reader *reader, unsigned depth)
 	return read_marked(reader, lead, depth);
 }
 
-/* The next frame that is no "cancel"; its texts point into its bytes, which go with the zone. */
+/* The next frame; its texts point into its bytes, which go with the zone. False: the end of all. */
+static bool take_frame(msgpack_unpacked *into)
+{
+	struct reader reader = {};
+	char *bytes = read_frame(&reader.len);
+	if (!bytes)
+		return false;
+	msgpack_unpacked_destroy(into);
+	into->zone = reader.zone = msgpack_zone_new(MSGPACK_ZONE_CHUNK_SIZE);
+	if (!reader.zone || !msgpack_zone_push_finalizer(reader.zone, free, bytes))
+		end_process(EXIT_FAILURE, "holdfast: out of memory");
+	reader.bytes = bytes;
+	into->data = read_object(&reader, 0);
+	if (reader.broken || reader.at != reader.len)
+		end_process(EXIT_PROTOCOL, "holdfast: a frame that does not read");
+	return true;
+}
+
+static bool is_cancel(const msgpack_unpacked *frame)
+{
+	return is_text(tool_find(&frame->data, "t"), "cancel");
+}
+
+/* The next frame that is no "cancel". */
 static bool next_frame(struct tool_run *run, msgpack_unpacked *into)
 {
-	for (;;) {
-		struct reader reader = {};
-		char *bytes = read_frame(&reader.len);
-		if (!bytes)
-			return false;
-		msgpack_unpacked_destroy(into);
-		into->zone = reader.zone = msgpack_zone_new(MSGPACK_ZONE_CHUNK_SIZE);
-		if (!reader.zone || !msgpack_zone_push_finalizer(reader.zone, free, bytes))
-			end_process(EXIT_FAILURE, "holdfast: out of memory");
-		reader.bytes = bytes;
-		into->data = read_object(&reader, 0);
-		if (reader.broken || reader.at != reader.len)
-			end_process(EXIT_PROTOCOL, "holdfast: a frame that does not read");
-		if (!is_text(tool_find(&into->data, "t"), "cancel"))
+	while (take_frame(into)) {
+		if (!is_cancel(into))
 			return true;
 		run->cancelled = true;
 	}
+	return false;
 }
 
 /* Waits for the answer `type` to what was just sent. */
@@ -486,13 +497,13 @@ msgpack_packer *tool_pack(struct tool_run *run)
 
 void tool_pack_text(msgpack_packer *pack, const char *text)
 {
-	pack_text(pack, text);
+	msgpack_pack_str_with_body(pack, text, strlen(text));
 }
 
 /* What was packed, or nil. */
 static void append_packed(struct tool_run *run, msgpack_packer *pack, const char *name)
 {
-	pack_text(pack, name);
+	tool_pack_text(pack, name);
 	if (run->value.size)
 		msgpack_sbuffer_write(&run->out, run->value.data, run->value.size);
 	else
@@ -500,17 +511,11 @@ static void append_packed(struct tool_run *run, msgpack_packer *pack, const char
 	msgpack_sbuffer_clear(&run->value);
 }
 
-static void append_value(struct tool_run *run, msgpack_packer *pack)
-{
-	append_packed(run, pack, "value");
-}
-
 void tool_checkpoint(struct tool_run *run, const char *name)
 {
 	msgpack_packer pack = frame_start(run, "checkpoint", 2);
-	pack_text(&pack, "name");
-	pack_text(&pack, name);
-	append_value(run, &pack);
+	pack_member(&pack, "name", name);
+	append_packed(run, &pack, "value");
 	ask(run, "ok");
 }
 
@@ -537,19 +542,17 @@ static const msgpack_object *keep_value(struct tool_run *run, const msgpack_obje
 const msgpack_object *tool_recall(struct tool_run *run, const char *name)
 {
 	msgpack_packer pack = frame_start(run, "recall", 1);
-	pack_text(&pack, "name");
-	pack_text(&pack, name);
+	pack_member(&pack, "name", name);
 	return keep_value(run, ask(run, "value"));
 }
 
 const msgpack_object *tool_ask(struct tool_run *run, const char *key, int64_t timeout_ms)
 {
 	msgpack_packer pack = frame_start(run, "ask", timeout_ms > 0 ? 3 : 2);
-	pack_text(&pack, "key");
-	pack_text(&pack, key);
+	pack_member(&pack, "key", key);
 	append_packed(run, &pack, "request");
 	if (timeout_ms > 0) {
-		pack_text(&pack, "timeout_ms");
+		tool_pack_text(&pack, "timeout_ms");
 		msgpack_pack_int64(&pack, timeout_ms);
 	}
 	return keep_value(run, ask(run, "value"));
@@ -563,17 +566,16 @@ void tool_progress(struct tool_run *run, double fraction, const char *format, ..
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
 	msgpack_packer pack = frame_start(run, "progress", 2);
-	pack_text(&pack, "fraction");
+	tool_pack_text(&pack, "fraction");
 	msgpack_pack_double(&pack, fraction);
-	pack_text(&pack, "text");
-	pack_text(&pack, text);
+	pack_member(&pack, "text", text);
 	frame_send(run);
 }
 
 const char *tool_key(struct tool_run *run, uint32_t call)
 {
 	msgpack_packer pack = frame_start(run, "key", 1);
-	pack_text(&pack, "call");
+	tool_pack_text(&pack, "call");
 	msgpack_pack_uint32(&pack, call);
 	const msgpack_object *answer = ask(run, "value");
 	const char *key = tool_text(run, answer, "value", nullptr);
@@ -586,11 +588,9 @@ void tool_artifact(struct tool_run *run, const char *name, const char *media_typ
 		   size_t len)
 {
 	msgpack_packer pack = frame_start(run, "artifact", 3);
-	pack_text(&pack, "name");
-	pack_text(&pack, name);
-	pack_text(&pack, "media_type");
-	pack_text(&pack, media_type);
-	pack_text(&pack, "data");
+	pack_member(&pack, "name", name);
+	pack_member(&pack, "media_type", media_type);
+	tool_pack_text(&pack, "data");
 	msgpack_pack_bin_with_body(&pack, data, len);
 	ask(run, "ok");
 }
@@ -601,16 +601,12 @@ bool tool_cancelled(struct tool_run *run)
 	while (!run->cancelled && poll(&frames, 1, 0) > 0) {
 		msgpack_unpacked frame;
 		msgpack_unpacked_init(&frame);
-		size_t len, at = 0;
-		char *bytes = read_frame(&len);
-		if (!bytes)
+		if (!take_frame(&frame))
 			end_process(EXIT_WORKER_GONE, "holdfast: the worker is gone");
-		if (msgpack_unpack_next(&frame, bytes, len, &at) != MSGPACK_UNPACK_SUCCESS ||
-		    !is_text(tool_find(&frame.data, "t"), "cancel"))
+		if (!is_cancel(&frame))
 			end_process(EXIT_PROTOCOL, "holdfast: a frame that was not asked for");
 		run->cancelled = true;
 		msgpack_unpacked_destroy(&frame);
-		free(bytes);
 	}
 	return run->cancelled;
 }
@@ -618,7 +614,7 @@ bool tool_cancelled(struct tool_run *run)
 int tool_result(struct tool_run *run)
 {
 	msgpack_packer pack = frame_start(run, "result", 1);
-	append_value(run, &pack);
+	append_packed(run, &pack, "value");
 	frame_send(run);
 	run->answered = true;
 	return 0;
@@ -630,13 +626,9 @@ int tool_result(struct tool_run *run)
 	char text[TEXT_LEN_MAX];
 	vsnprintf(text, sizeof text, format, args);
 	msgpack_packer pack = frame_start(run, "error", 2);
-	pack_text(&pack, "text");
-	pack_text(&pack, text);
-	pack_text(&pack, "retry");
-	if (retry)
-		msgpack_pack_true(&pack);
-	else
-		msgpack_pack_false(&pack);
+	pack_member(&pack, "text", text);
+	tool_pack_text(&pack, "retry");
+	retry ? msgpack_pack_true(&pack) : msgpack_pack_false(&pack);
 	frame_send(run);
 	run->answered = true;
 	return 0;
@@ -661,12 +653,6 @@ int tool_retry(struct tool_run *run, const char *format, ...)
 }
 
 /* --- the loop --------------------------------------------------------------------------------- */
-
-static char *frame_member(struct tool_run *run, const char *name)
-{
-	const char *text = tool_text(run, &run->frame.data, name, "");
-	return keep_text(run, text, strlen(text));
-}
 
 static void run_init(struct tool_run *run)
 {
@@ -695,15 +681,16 @@ static int serve(struct tool_run *run, int (*function)(struct tool_run *run))
 	if (!is_text(tool_find(&run->frame.data, "t"), "run"))
 		end_process(EXIT_PROTOCOL, "holdfast: a frame that is no run");
 	run->cancelled = false; /* that was said of the run before */
-	run->task = frame_member(run, "task");
-	run->tool = frame_member(run, "tool");
-	run->phase = frame_member(run, "phase");
-	run->effect_id = frame_member(run, "effect_id");
+	run->task = tool_text(run, &run->frame.data, "task", "");
+	run->tool = tool_text(run, &run->frame.data, "tool", "");
+	run->phase = tool_text(run, &run->frame.data, "phase", "");
+	run->effect_id = tool_text(run, &run->frame.data, "effect_id", "");
 	run->traceparent = tool_text(run, &run->frame.data, "traceparent", "");
 	run->end_ms = now_ms() + tool_int(&run->frame.data, "deadline_ms", 0);
 	int status = function(run);
 	if (status == 0 && !run->answered) {
-		fprintf(stderr, "holdfast: the run ended without result or error\n");
+		fprintf(stderr, "holdfast: the run returned 0 without tool_result, tool_error or "
+				"tool_retry\n");
 		status = EXIT_FAILURE;
 	}
 	return status;
@@ -719,7 +706,7 @@ int tool_main(int (*function)(struct tool_run *run))
 	struct tool_run run;
 	run_init(&run);
 	msgpack_packer pack = frame_start(&run, "ready", 1);
-	pack_text(&pack, "protocol");
+	tool_pack_text(&pack, "protocol");
 	msgpack_pack_int(&pack, 1);
 	frame_send(&run);
 	int status = 0;
