@@ -154,7 +154,7 @@ pub fn build(b: *std.Build) void {
     man.addArgs(&.{ "help", "--man" });
     b.getInstallStep().dependOn(&b.addInstallFile(man.captureStdOut(.{}), "share/man/man1/holdfast.1").step);
     const sdk = p.library("holdfast_tool", &.{}, &.{"msgpack"});
-    sdk.root_module.addCSourceFile(.{ .file = b.path("worker/sdk/c/tool.c"), .flags = p.flags() });
+    p.sources(sdk.root_module, "worker/sdk/c", &.{ "read.c", "tool.c" });
     sdk.installHeader(b.path("worker/sdk/c/tool.h"), "holdfast/tool.h");
     b.installArtifact(sdk);
     p.example(sdk, "build_report", "render", "render.c", &.{ "cairo", "m" });

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "read.h"
+
 constexpr int FRAMES_FD = 3;
 constexpr size_t FRAME_HEAD_BYTES = 4;
 constexpr size_t FRAME_BYTES_MAX = 16 << 20;
@@ -19,8 +21,6 @@ constexpr int EXIT_USAGE = 64;       /* EX_USAGE */
 constexpr int EXIT_WORKER_GONE = 74; /* EX_IOERR */
 constexpr int EXIT_PROTOCOL = 76;    /* EX_PROTOCOL */
 constexpr size_t TEXT_LEN_MAX = 4'096;
-/* A value has 64 levels; around it are the frame and the map of states. */
-constexpr unsigned DEPTH_MAX = 64 + 2;
 
 struct tool_run {
 	msgpack_unpacked frame;  /* the run; args and states point into it */
@@ -131,204 +131,18 @@ static bool is_text(const msgpack_object *object, const char *text)
 	       memcmp(object->via.str.ptr, text, object->via.str.size) == 0;
 }
 
-/* --- msgpack of any depth --------------------------------------------------------------------- */
-
-/* msgpack-c's own reader stops at 32 levels, and a frame may have twice as many. */
-struct reader {
-	const char *bytes;
-	size_t len, at;
-	msgpack_zone *zone; /* arrays and maps; texts stay in `bytes` */
-	bool broken;
-};
-
-/* `size` bytes, or a stand-in and `broken`. */
-static const char *take(struct reader *reader, uint64_t size)
-{
-	static const char none[8];
-	if (size > reader->len - reader->at) {
-		reader->broken = true;
-		return none;
-	}
-	reader->at += (size_t)size;
-	return reader->bytes + reader->at - size;
-}
-
-static uint64_t take_uint(struct reader *reader, unsigned size)
-{
-	const char *bytes = take(reader, size);
-	uint64_t value = 0;
-	for (unsigned i = 0; i < size; i++)
-		value = value << 8 | (unsigned char)bytes[i];
-	return value;
-}
-
-/* The bytes of a text or the like, which stay in the frame; returns their number. */
-static uint32_t take_body(struct reader *reader, uint64_t size, const char **body)
-{
-	*body = take(reader, size);
-	return reader->broken ? 0 : (uint32_t)size;
-}
-
-static msgpack_object read_text(struct reader *reader, uint64_t size)
-{
-	msgpack_object out = { .type = MSGPACK_OBJECT_STR };
-	out.via.str.size = take_body(reader, size, &out.via.str.ptr);
-	return out;
-}
-
-static msgpack_object read_bytes(struct reader *reader, uint64_t size)
-{
-	msgpack_object out = { .type = MSGPACK_OBJECT_BIN };
-	out.via.bin.size = take_body(reader, size, &out.via.bin.ptr);
-	return out;
-}
-
-static msgpack_object read_extension(struct reader *reader, uint64_t size)
-{
-	msgpack_object out = { .type = MSGPACK_OBJECT_EXT };
-	out.via.ext.type = (signed char)take_uint(reader, 1);
-	out.via.ext.size = take_body(reader, size, &out.via.ext.ptr);
-	return out;
-}
-
-static msgpack_object read_signed(struct reader *reader, unsigned size)
-{
-	unsigned unused = 64 - 8 * size;
-	int64_t value = (int64_t)(take_uint(reader, size) << unused) >> unused;
-	msgpack_object out = { .type = MSGPACK_OBJECT_NEGATIVE_INTEGER };
-	if (value >= 0)
-		out.type = MSGPACK_OBJECT_POSITIVE_INTEGER;
-	out.via.i64 = value;
-	return out;
-}
-
-static msgpack_object read_unsigned(struct reader *reader, unsigned size)
-{
-	msgpack_object out = { .type = MSGPACK_OBJECT_POSITIVE_INTEGER };
-	out.via.u64 = take_uint(reader, size);
-	return out;
-}
-
-static msgpack_object read_float(struct reader *reader, bool wide)
-{
-	msgpack_object out = { .type = wide ? MSGPACK_OBJECT_FLOAT64 : MSGPACK_OBJECT_FLOAT32 };
-	uint64_t bits = take_uint(reader, wide ? 8 : 4);
-	if (wide) {
-		memcpy(&out.via.f64, &bits, sizeof out.via.f64);
-	} else {
-		uint32_t half = (uint32_t)bits;
-		float narrow;
-		memcpy(&narrow, &half, sizeof narrow);
-		out.via.f64 = (double)narrow;
-	}
-	return out;
-}
-
-static msgpack_object read_object(struct reader *reader, unsigned depth);
-
-/* Room for `count` of `size` bytes each, of which every one takes at least `least` of the frame. */
-static void *reserve(struct reader *reader, uint64_t count, uint64_t least, size_t size)
-{
-	if (count > (reader->len - reader->at) / least) {
-		reader->broken = true;
-		return nullptr;
-	}
-	void *room = msgpack_zone_malloc(reader->zone, (size_t)count * size + 1);
-	if (!room)
-		end_process(EXIT_FAILURE, "holdfast: out of memory");
-	return room;
-}
-
-static msgpack_object read_array(struct reader *reader, uint64_t count, unsigned depth)
-{
-	msgpack_object out = { .type = MSGPACK_OBJECT_ARRAY };
-	msgpack_object *values = reserve(reader, count, 1, sizeof *values);
-	reader->broken = reader->broken || depth == DEPTH_MAX;
-	for (uint64_t i = 0; i < count && !reader->broken; i++)
-		values[i] = read_object(reader, depth + 1);
-	out.via.array.ptr = values;
-	out.via.array.size = reader->broken ? 0 : (uint32_t)count;
-	return out;
-}
-
-static msgpack_object read_map(struct reader *reader, uint64_t count, unsigned depth)
-{
-	msgpack_object out = { .type = MSGPACK_OBJECT_MAP };
-	msgpack_object_kv *pairs = reserve(reader, count, 2, sizeof *pairs);
-	reader->broken = reader->broken || depth == DEPTH_MAX;
-	for (uint64_t i = 0; i < count && !reader->broken; i++) {
-		pairs[i].key = read_object(reader, depth + 1);
-		pairs[i].val = read_object(reader, depth + 1);
-	}
-	out.via.map.ptr = pairs;
-	out.via.map.size = reader->broken ? 0 : (uint32_t)count;
-	return out;
-}
-
-/* Lead bytes from 0xc0 to 0xdf. */
-static msgpack_object read_marked(struct reader *reader, unsigned char lead, unsigned depth)
-{
-	msgpack_object out = { .type = MSGPACK_OBJECT_NIL };
-	if (lead == 0xc0)
-		return out;
-	if (lead == 0xc2 || lead == 0xc3) {
-		out.type = MSGPACK_OBJECT_BOOLEAN;
-		out.via.boolean = lead == 0xc3;
-		return out;
-	}
-	if (lead >= 0xc4 && lead <= 0xc6)
-		return read_bytes(reader, take_uint(reader, 1u << (lead - 0xc4)));
-	if (lead >= 0xc7 && lead <= 0xc9)
-		return read_extension(reader, take_uint(reader, 1u << (lead - 0xc7)));
-	if (lead == 0xca || lead == 0xcb)
-		return read_float(reader, lead == 0xcb);
-	if (lead >= 0xcc && lead <= 0xcf)
-		return read_unsigned(reader, 1u << (lead - 0xcc));
-	if (lead >= 0xd0 && lead <= 0xd3)
-		return read_signed(reader, 1u << (lead - 0xd0));
-	if (lead >= 0xd4 && lead <= 0xd8)
-		return read_extension(reader, 1u << (lead - 0xd4));
-	if (lead >= 0xd9 && lead <= 0xdb)
-		return read_text(reader, take_uint(reader, 1u << (lead - 0xd9)));
-	if (lead == 0xdc || lead == 0xdd)
-		return read_array(reader, take_uint(reader, lead == 0xdd ? 4 : 2), depth);
-	if (lead == 0xde || lead == 0xdf)
-		return read_map(reader, take_uint(reader, lead == 0xdf ? 4 : 2), depth);
-	reader->broken = true;
-	return out;
-}
-
-/* `depth` counts the arrays and maps around it. */
-static msgpack_object read_object(struct reader *reader, unsigned depth)
-{
-	unsigned char lead = (unsigned char)take_uint(reader, 1);
-	if (lead < 0x80 || lead >= 0xe0) {
-		reader->at -= !reader->broken;
-		return read_signed(reader, 1);
-	}
-	if (lead < 0x90)
-		return read_map(reader, lead & 15, depth);
-	if (lead < 0xa0)
-		return read_array(reader, lead & 15, depth);
-	if (lead < 0xc0)
-		return read_text(reader, lead & 31);
-	return read_marked(reader, lead, depth);
-}
-
 /* The next frame; its texts point into its bytes, which go with the zone. False: the end of all. */
 static bool take_frame(msgpack_unpacked *into)
 {
-	struct reader reader = {};
-	char *bytes = read_frame(&reader.len);
+	size_t len;
+	char *bytes = read_frame(&len);
 	if (!bytes)
 		return false;
 	msgpack_unpacked_destroy(into);
-	into->zone = reader.zone = msgpack_zone_new(MSGPACK_ZONE_CHUNK_SIZE);
-	if (!reader.zone || !msgpack_zone_push_finalizer(reader.zone, free, bytes))
-		end_process(EXIT_FAILURE, "holdfast: out of memory");
-	reader.bytes = bytes;
-	into->data = read_object(&reader, 0);
-	if (reader.broken || reader.at != reader.len)
+	into->zone = msgpack_zone_new(MSGPACK_ZONE_CHUNK_SIZE);
+	if (!into->zone || !msgpack_zone_push_finalizer(into->zone, free, bytes))
+		tool_out_of_memory();
+	if (!tool_read(bytes, len, into->zone, &into->data))
 		end_process(EXIT_PROTOCOL, "holdfast: a frame that does not read");
 	return true;
 }
@@ -379,7 +193,7 @@ static char *keep_text(struct tool_run *run, const char *text, size_t len)
 {
 	char *copy = msgpack_zone_malloc_no_align(run->kept, len + 1);
 	if (!copy)
-		end_process(EXIT_FAILURE, "holdfast: out of memory");
+		tool_out_of_memory();
 	memcpy(copy, text, len);
 	copy[len] = '\0';
 	return copy;
@@ -534,7 +348,7 @@ static const msgpack_object *keep_value(struct tool_run *run, const msgpack_obje
 	msgpack_object *copy = msgpack_zone_malloc(run->kept, sizeof *copy);
 	msgpack_zone *zone = msgpack_unpacked_release_zone(&run->answer);
 	if (!copy || !msgpack_zone_push_finalizer(run->kept, free_zone, zone))
-		end_process(EXIT_FAILURE, "holdfast: out of memory");
+		tool_out_of_memory();
 	*copy = *value;
 	return copy;
 }
@@ -663,7 +477,7 @@ static void run_init(struct tool_run *run)
 	msgpack_sbuffer_init(&run->out);
 	run->kept = msgpack_zone_new(MSGPACK_ZONE_CHUNK_SIZE);
 	if (!run->kept)
-		end_process(EXIT_FAILURE, "holdfast: out of memory");
+		tool_out_of_memory();
 }
 
 static void run_deinit(struct tool_run *run)
