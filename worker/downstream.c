@@ -385,7 +385,7 @@ bool downstream_sent(const struct downstream_call *call)
 	return call->transfer.sent;
 }
 
-bool downstream_cancel(struct downstream_call *call)
+bool downstream_abandon(struct downstream_call *call)
 {
 	return call_free(call);
 }

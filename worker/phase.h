@@ -25,7 +25,7 @@ static inline bool effect_is_foreign(enum effect_class effect)
 enum phase_outcome {
 	PHASE_DONE,      /* `state` is the phase's state; commit the recovery point */
 	PHASE_COMMITTED, /* as DONE, but the phase committed its recovery point itself (sql) */
-	PHASE_RETRY,     /* an attempt failed for a passing reason */
+	PHASE_RETRY,     /* this attempt failed for a passing reason */
 	PHASE_AGAIN, /* ask again after delay_ms; no attempt spent (409, reading back too early) */
 	PHASE_CRASHED,    /* the tool's process died or broke the protocol: infrastructure */
 	PHASE_TOOL_ERROR, /* the tool says no: completed with isError, `text` for the model */
@@ -34,8 +34,8 @@ enum phase_outcome {
 	PHASE_UNVERIFIED, /* accepted downstream, not yet seen; look again after delay_ms */
 	PHASE_ASK, /* asks its caller: `state` is the questions (ask.h), delay_ms how long an answer
 		    * is waited for, 0: until the deadline */
-	PHASE_CANCELLED, /* stopped because phase_kind.cancel was called; nothing is in flight */
-	PHASE_LOST,      /* the fence said no: forget the run */
+	PHASE_STOPPED, /* stopped because phase_kind.stop was called; nothing is in flight */
+	PHASE_LOST,    /* the fence said no: forget the run */
 };
 
 struct phase_result {
@@ -50,13 +50,13 @@ struct phase_result {
 
 struct phase_kind {
 	enum phase_type type;
-	/* What is given back comes to cancel; nullptr where start has called run_phase_done
-	 * already. */
+	/* What is given back comes to stop; nullptr where start has called run_phase_done already.
+	 */
 	void *(*start)(struct run *run);
-	/* Stop soon: pure and local work at once, a foreign mutation in flight is waited for up to
-	 * cancel_grace_ms and its answer reported as usual. `lost`: the claim is gone, stop
-	 * everything at once and report PHASE_LOST. May be called more than once. */
-	void (*cancel)(void *state, bool lost);
+	/* Pure and local work at once; a foreign request in flight is waited for, for its grace,
+	 * and its answer reported as usual. `lost`: the claim is gone, everything stops at once and
+	 * PHASE_LOST is reported. May be called more than once. */
+	void (*stop)(void *state, bool lost);
 };
 #define PHASE(id, name, ...) extern const struct phase_kind phase_##name;
 #include "runtime/phases.def"
@@ -98,7 +98,7 @@ bool run_may_send(const struct run *run);
 void run_progress(struct run *run, double fraction, struct slice text);
 
 /* Durable checkpoint inside a program phase: first write per name wins. `done` comes with ok false
- * when the claim is lost (the phase will be cancelled with lost = true). */
+ * when the claim is lost (the phase is then stopped with `lost`). */
 void run_checkpoint(struct run *run, struct slice name, struct slice value_msgpack,
 		    void (*done)(void *ctx, bool ok), void *ctx);
 /* The value of a checkpoint of this phase, from this or an earlier attempt; false: none. */

@@ -5,7 +5,7 @@
  *           └─► asking* (lookup, unless ─┬─► preparing     │       └─► accepting* ─┐ (verify)
  *               provably the first)      └─► reported      │   looking* ◄──────────┴─► start
  *                                                          │      └─► reported: seen, unverified
- *                                                          └─ cancelled: waits for the answer
+ *                                                          └─ stopped: waits for the answer
  *                                                             for up to the grace, then breaks off
  *   * suspended: the artifact, the answer, the store or the grace timer resumes it.
  *
@@ -317,7 +317,7 @@ static void retry(struct http_phase *phase, const struct downstream_answer *answ
 	hf_cleanup(buf) struct buf text = {};
 	with_retry_after(answer, &text);
 	report(phase, &(struct phase_result){
-			  .outcome = stopped ? PHASE_CANCELLED : PHASE_RETRY,
+			  .outcome = stopped ? PHASE_STOPPED : PHASE_RETRY,
 			  .text = text.data,
 			  .answer = answer->reason,
 			  .delay_ms = answer->retry_after_ms > 0 ? answer->retry_after_ms : 0,
@@ -365,9 +365,9 @@ static void on_accepted(void *ctx, bool ok)
 {
 	struct http_phase *phase = ctx;
 	if (!ok)
-		return; /* the claim is lost, and cancel comes */
+		return; /* the claim is lost, and stop comes */
 	if (phase->stopping)
-		report_text(phase, PHASE_CANCELLED, "stopped before it was seen");
+		report_text(phase, PHASE_STOPPED, "stopped before it was seen");
 	else
 		look(phase);
 }
@@ -475,7 +475,7 @@ static bool says_absent(const struct phase_spec *spec, struct slice body)
 }
 
 /* Neither found nor proven absent. Where no earlier request can have left nothing is unknown, but
- * nothing is sent before the question could be asked, either (rule 14). */
+ * nothing is sent before the question could be asked, either. */
 static void read_back_in_vain(struct http_phase *phase, const char *text)
 {
 	bool open = run_sent_age_ms(phase->run) >= 0;
@@ -507,7 +507,7 @@ static void asked(struct http_phase *phase, const struct downstream_answer *answ
 		again(phase, "read back too early to know that it did not happen", phase->early_ms,
 		      false);
 	} else if (run_settling(phase->run) || phase->stopping) {
-		report_text(phase, PHASE_CANCELLED, "read back: it did not happen");
+		report_text(phase, PHASE_STOPPED, "read back: it did not happen");
 	} else {
 		prepare(phase, &phase->spec->request, false);
 	}
@@ -536,14 +536,14 @@ static void on_answer(void *ctx, const struct downstream_answer *answer)
 	case DOWNSTREAM_WITHHELD:
 		/* Stopped, or the lease is about to end: nobody's failure, no attempt. */
 		if (phase->stopping)
-			report_text(phase, PHASE_CANCELLED, "stopped before it was sent");
+			report_text(phase, PHASE_STOPPED, "stopped before it was sent");
 		else
 			again(phase, answer->reason, AGAIN_MS, false);
 		return;
 	case DOWNSTREAM_NO_BUDGET:
 	case DOWNSTREAM_BREAKER:
 		if (phase->stopping)
-			report_text(phase, PHASE_CANCELLED, "stopped before it was sent");
+			report_text(phase, PHASE_STOPPED, "stopped before it was sent");
 		else
 			again(phase, answer->reason, answer->retry_after_ms, false);
 		return;
@@ -608,7 +608,7 @@ static void send_request(struct http_phase *phase)
 {
 	struct hf_err err = {};
 	if (phase->stopping) {
-		report_text(phase, PHASE_CANCELLED, "stopped before it was sent");
+		report_text(phase, PHASE_STOPPED, "stopped before it was sent");
 		return;
 	}
 	if (make_headers(phase, &err) != HF_OK) {
@@ -637,13 +637,13 @@ static void send_request(struct http_phase *phase)
 	    downstream_start(worker_downstream(run_worker(phase->run)), &request, on_answer, phase);
 }
 
-/* --- start and cancel ----------------------------------------------------------------------------
+/* --- start and stop ----------------------------------------------------------------------------
  */
 
 static void on_grace(struct ev_loop *, ev_timer *timer, int)
 {
 	struct http_phase *phase = container_of(timer, struct http_phase, grace);
-	bool sent = downstream_cancel(phase->call);
+	bool sent = downstream_abandon(phase->call);
 	phase->call = nullptr;
 	ev_timer_stop(run_loop(phase->run), timer);
 	retry(phase,
@@ -678,29 +678,29 @@ static void *start(struct run *run)
 	return phase; /* dropped by run.c where it has reported already */
 }
 
-static void break_off(struct http_phase *phase, enum phase_outcome outcome, const char *text)
+static void abandon(struct http_phase *phase, enum phase_outcome outcome, const char *text)
 {
-	bool sent = phase->call && downstream_cancel(phase->call) && has_effect(phase);
+	bool sent = phase->call && downstream_abandon(phase->call) && has_effect(phase);
 	phase->call = nullptr;
 	report(phase,
 	       &(struct phase_result){ .outcome = outcome, .text = text, .maybe_sent = sent });
 }
 
-static void cancel(void *state, bool lost)
+static void stop(void *state, bool lost)
 {
 	struct http_phase *phase = state;
 	phase->stopping = true;
 	if (lost) {
-		break_off(phase, PHASE_LOST, "the claim was lost");
+		abandon(phase, PHASE_LOST, "the claim was lost");
 		return;
 	}
 	if (ev_is_active(&phase->grace))
 		return;
 	if (!phase->call || !downstream_sent(phase->call) || !has_effect(phase)) {
-		break_off(phase, PHASE_CANCELLED, "stopped");
+		abandon(phase, PHASE_STOPPED, "stopped");
 		return;
 	}
 	timer_set(run_loop(phase->run), &phase->grace, run_grace_ms(phase->run));
 }
 
-const struct phase_kind phase_http = { .type = PHASE_HTTP, .start = start, .cancel = cancel };
+const struct phase_kind phase_http = { .type = PHASE_HTTP, .start = start, .stop = stop };

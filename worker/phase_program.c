@@ -92,7 +92,7 @@ static void stopped_outcome(struct program *program)
 {
 	if (program->lost) {
 		program->outcome = PHASE_LOST;
-	} else if (program->outcome == PHASE_CANCELLED && program->stage == STAGE_ENDING &&
+	} else if (program->outcome == PHASE_STOPPED && program->stage == STAGE_ENDING &&
 		   program->foreign && program->run_sent) {
 		program->outcome = PHASE_UNKNOWN;
 		buf_add_text(&program->text, "; its call may have been made");
@@ -147,7 +147,7 @@ static void on_host_change(void *ctx)
 static void on_wait(struct ev_loop *, ev_timer *timer, int)
 {
 	struct program *program = container_of(timer, struct program, wait);
-	program->overdue = program->cancelled;
+	program->overdue = program->stopping;
 	program_step(program);
 }
 
@@ -322,8 +322,8 @@ static void begin_serving(struct program *program)
 static enum next step_starting(struct program *program)
 {
 	struct run *run = program->run;
-	if (program->cancelled) {
-		program_end(program, PHASE_CANCELLED, "was not started");
+	if (program->stopping) {
+		program_end(program, PHASE_STOPPED, "was not started");
 		return NEXT_STAGE;
 	}
 	/* V4 */
@@ -407,10 +407,10 @@ static void heed_wishes(struct program *program)
 	bool wait = program->foreign && program->run_sent && !program->overdue;
 	if (program->lost)
 		program_end(program, PHASE_LOST, "lost its claim");
-	else if (program->cancelled && program->host && !wait)
-		program_end(program, PHASE_CANCELLED, "was stopped");
+	else if (program->stopping && program->host && !wait)
+		program_end(program, PHASE_STOPPED, "was stopped");
 	else if (program->timed_out)
-		program_fail(program, program->cancelled ? PHASE_CANCELLED : PHASE_RETRY,
+		program_fail(program, program->stopping ? PHASE_STOPPED : PHASE_RETRY,
 			     "timed out after %lld ms", (long long)program->limit_ms);
 }
 
@@ -466,12 +466,12 @@ static void *program_start(struct run *run)
 	return program;
 }
 
-static void program_cancel(void *state, bool lost)
+static void program_stop(void *state, bool lost)
 {
 	struct program *program = state;
 	program->lost |= lost;
-	if (!program->cancelled) {
-		program->cancelled = true;
+	if (!program->stopping) {
+		program->stopping = true;
 		int64_t grace_ms = worker_config(run_worker(program->run))->cancel_grace_ms;
 		bool wait = program->foreign && program->run_sent && program->stage != STAGE_ENDING;
 		/* Pure work stops from the loop as well: the caller is not called back from here.
@@ -484,4 +484,4 @@ static void program_cancel(void *state, bool lost)
 	}
 }
 
-const struct phase_kind phase_program = { PHASE_PROGRAM, program_start, program_cancel };
+const struct phase_kind phase_program = { PHASE_PROGRAM, program_start, program_stop };

@@ -26,8 +26,8 @@ struct program {
 	bool run_sent, plain;
 	bool declined; /* the tool asked for another attempt, or asks its caller: nothing is done */
 	bool leaving;  /* its result is in `state`; artifacts are stored */
-	bool names_run;                /* the tool's last frame said which run it is about */
-	bool cancelled, lost, overdue; /* wishes; overdue: the grace of a cancel is over */
+	bool names_run;               /* the tool's last frame said which run it is about */
+	bool stopping, lost, overdue; /* wishes; overdue: the grace of a stop is over */
 	bool timed_out, closed;
 	bool exited;             /* its end is its own */
 	bool storing, stored_ok; /* a call of run_checkpoint or run_artifact_put is out */

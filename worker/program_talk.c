@@ -233,8 +233,8 @@ static bool serve_error(struct program *program, const struct frame *frame)
 	program->declined = retry;
 	program->outcome = retry ? PHASE_RETRY : PHASE_TOOL_ERROR;
 	/* It was asked to stop, and says that it did. */
-	if (program->cancelled && program->outcome == PHASE_TOOL_ERROR)
-		program->outcome = PHASE_CANCELLED;
+	if (program->stopping && program->outcome == PHASE_TOOL_ERROR)
+		program->outcome = PHASE_STOPPED;
 	return true;
 }
 

@@ -19,7 +19,7 @@
  * The two places where a crash may fall: after the effect and before committing is answered, which
  * the derived key, the read-back or the same transaction make harmless; and after it, where the
  * next claim finds the recovery point. What says that a phase may have been sent was durable before
- * deciding: with the claim for the first, with the recovery point before for all others (rule 4).
+ * deciding: with the claim for the first, with the recovery point before for all others.
  *
  * An unsafe phase is preceded by an intent of its own commit. Where one stands, or the answer to it
  * is lost, the phase is unknown: it is not started again before a person has settled it.
@@ -238,7 +238,7 @@ static bool work(struct run *run)
 	if (!run->result.here && wanted_stop(run) > run->stop) {
 		run->stop = wanted_stop(run);
 		if (run->kind_state)
-			run->kind->cancel(run->kind_state, run->stop == STOP_LOST);
+			run->kind->stop(run->kind_state, run->stop == STOP_LOST);
 	}
 	if (!run->result.here || run->sides > 0)
 		return false;

@@ -44,7 +44,7 @@ struct step_write run_step_write(const struct run *run);
 /* As run_wish, seen on the way by a phase that is about to report: takes effect with its report. */
 void run_note_wish(struct run *run, enum wish wish);
 /* No new effect may begin: the phase runs only to learn whether an earlier request took effect. A
- * lookup phase reads back and reports PHASE_CANCELLED where that proves it absent. */
+ * lookup phase reads back and reports PHASE_STOPPED where that proves it absent. */
 bool run_settling(const struct run *run);
 /* As above, for the last time: what is not learned now is unknown. */
 bool run_settles_last(const struct run *run);

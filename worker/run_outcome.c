@@ -1,5 +1,5 @@
 /* The words of outcomes: the stored result of a completed task, the error object of a failed one,
- * and the sentence that a person reads. `executed` is what R3.5 asks for: "yes" once a keyed or
+ * and the sentence that a person reads. `executed` is "yes" once a keyed or
  * lookup phase has its recovery point; "maybe" where the phase at hand may have taken effect, or a
  * local phase is done, of which only its author knows whether its SQL changes anything; else "no".
  */

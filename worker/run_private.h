@@ -32,7 +32,7 @@ enum run_state {
 
 enum run_loss { LOSS_NONE, LOSS_LEASE, LOSS_CLAIM };
 
-/* What phase_kind.cancel was told last. */
+/* What phase_kind.stop was told last. */
 enum run_stop { STOP_NONE, STOP_SOON, STOP_LOST };
 
 struct known_state {

@@ -231,7 +231,7 @@ static const char *const outcome_names[] = {
 	[PHASE_TOOL_ERROR] = "tool_error",
 	[PHASE_FAILED] = "failed",
 	[PHASE_UNKNOWN] = "unknown",
-	[PHASE_CANCELLED] = "cancelled",
+	[PHASE_STOPPED] = "cancelled",
 	[PHASE_LOST] = "lost",
 	[PHASE_UNVERIFIED] = "unverified",
 	[PHASE_ASK] = "asks",
@@ -326,7 +326,7 @@ void run_reported(struct run *run)
 	case PHASE_ASK:
 		reported_ask(run);
 		break;
-	case PHASE_CANCELLED:
+	case PHASE_STOPPED:
 		reported_stopped(run);
 		break;
 	case PHASE_LOST:

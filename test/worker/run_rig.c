@@ -210,14 +210,14 @@ static void *start(struct run *starting)
 	return &phase;
 }
 
-static void cancel(void *, bool lost)
+static void stop(void *, bool lost)
 {
 	lost ? phase.losses++ : phase.cancels++;
 }
 
-const struct phase_kind phase_http = { .type = PHASE_HTTP, .start = start, .cancel = cancel };
-const struct phase_kind phase_sql = { .type = PHASE_SQL, .start = start, .cancel = cancel };
-const struct phase_kind phase_program = { .type = PHASE_PROGRAM, .start = start, .cancel = cancel };
+const struct phase_kind phase_http = { .type = PHASE_HTTP, .start = start, .stop = stop };
+const struct phase_kind phase_sql = { .type = PHASE_SQL, .start = start, .stop = stop };
+const struct phase_kind phase_program = { .type = PHASE_PROGRAM, .start = start, .stop = stop };
 
 /* --- helpers ------------------------------------------------------------------------------------
  */

@@ -257,11 +257,11 @@ HF_TEST(program, cancel_kills_and_reaps_the_whole_family, .init = set_up, .fini 
 		struct run run;
 		begin(&run, "family", "{}", EFFECT_PURE);
 		until_progress(&run);
-		phase_program.cancel(run.state, lost);
-		phase_program.cancel(run.state, lost);
+		phase_program.stop(run.state, lost);
+		phase_program.stop(run.state, lost);
 		cr_assert_not(run.done, "cancel calls nobody back");
 		finish(&run);
-		cr_expect_eq(run.outcome, lost ? PHASE_LOST : PHASE_CANCELLED, "%s", run.text.data);
+		cr_expect_eq(run.outcome, lost ? PHASE_LOST : PHASE_STOPPED, "%s", run.text.data);
 		check_family_is_dead(&run);
 		end(&run);
 	}
@@ -283,7 +283,7 @@ HF_TEST(program, a_cancelled_keyed_run_may_still_answer, .init = set_up, .fini =
 	struct run run;
 	begin(&run, "patient", "{\"n\":3}", EFFECT_KEYED);
 	until_progress(&run);
-	phase_program.cancel(run.state, false);
+	phase_program.stop(run.state, false);
 	finish(&run);
 	cr_expect_eq(run.outcome, PHASE_DONE);
 	cr_expect_eq(result_int(&run, "twice"), 6);
@@ -295,9 +295,9 @@ HF_TEST(program, a_keyed_run_that_says_it_stopped_is_cancelled, .init = set_up, 
 	struct run run;
 	begin(&run, "obedient", "{}", EFFECT_KEYED);
 	until_progress(&run);
-	phase_program.cancel(run.state, false);
+	phase_program.stop(run.state, false);
 	finish(&run);
-	cr_expect_eq(run.outcome, PHASE_CANCELLED, "%s", run.text.data);
+	cr_expect_eq(run.outcome, PHASE_STOPPED, "%s", run.text.data);
 	end(&run);
 }
 
@@ -308,7 +308,7 @@ HF_TEST(program, a_keyed_run_that_does_not_heed_a_cancel_is_unknown, .init = set
 	begin(&run, "family", "{}", EFFECT_KEYED);
 	until_progress(&run);
 	int64_t before = clock_boot_ms();
-	phase_program.cancel(run.state, false);
+	phase_program.stop(run.state, false);
 	finish(&run);
 	cr_expect_eq(run.outcome, PHASE_UNKNOWN);
 	cr_expect(run.maybe_sent);
@@ -322,8 +322,8 @@ HF_TEST(program, a_lost_claim_gives_no_grace, .init = set_up, .fini = tear_down)
 	struct run run;
 	begin(&run, "family", "{}", EFFECT_KEYED);
 	until_progress(&run);
-	phase_program.cancel(run.state, false);
-	phase_program.cancel(run.state, true);
+	phase_program.stop(run.state, false);
+	phase_program.stop(run.state, true);
 	int64_t before = clock_boot_ms();
 	finish(&run);
 	cr_expect_eq(run.outcome, PHASE_LOST);
@@ -348,9 +348,9 @@ HF_TEST(program, nothing_keyed_starts_on_a_stale_lease, .init = set_up, .fini = 
 	begin(&stopped, "twice", "{}", EFFECT_KEYED);
 	stopped.may_send = false;
 	stopped.state = phase_program.start(&stopped);
-	phase_program.cancel(stopped.state, false);
+	phase_program.stop(stopped.state, false);
 	finish(&stopped);
-	cr_expect_eq(stopped.outcome, PHASE_CANCELLED, "it never ran");
+	cr_expect_eq(stopped.outcome, PHASE_STOPPED, "it never ran");
 	cr_expect_not(stopped.maybe_sent);
 	end(&run);
 	end(&stopped);
@@ -385,12 +385,12 @@ HF_TEST(program, an_end_waits_for_what_is_being_stored, .init = set_up, .fini = 
 	run.state = phase_program.start(&run);
 	while (!run.held)
 		ev_run(ev_default_loop(0), EVRUN_ONCE);
-	phase_program.cancel(run.state, false);
+	phase_program.stop(run.state, false);
 	until_all_are_gone();
 	cr_assert_not(run.done, "the checkpoint is still on its way");
 	run.held(run.held_ctx, true);
 	cr_assert(run.done);
-	cr_expect_eq(run.outcome, PHASE_CANCELLED);
+	cr_expect_eq(run.outcome, PHASE_STOPPED);
 	end(&run);
 }
 
@@ -619,9 +619,9 @@ HF_TEST(plain, a_cancel_ends_pure_work_at_once_and_keyed_work_after_its_grace, .
 		while (!host_pool_count(worker.hosts))
 			ev_run(ev_default_loop(0), EVRUN_ONCE);
 		int64_t before = clock_boot_ms();
-		phase_program.cancel(run.state, false);
+		phase_program.stop(run.state, false);
 		finish(&run);
-		cr_expect_eq(run.outcome, keyed ? PHASE_UNKNOWN : PHASE_CANCELLED, "%s",
+		cr_expect_eq(run.outcome, keyed ? PHASE_UNKNOWN : PHASE_STOPPED, "%s",
 			     run.text.data);
 		cr_expect_eq(clock_boot_ms() - before >= GRACE_MS, keyed);
 		end(&run);

@@ -175,8 +175,7 @@ HF_TEST(run, spent_attempts_of_a_lookup_are_read_back_first, .init = set_up, .fi
 			report_done("{}");
 			expect_write("completed");
 		} else {
-			report(
-			    (struct phase_result){ .outcome = PHASE_CANCELLED, .text = "absent" });
+			report((struct phase_result){ .outcome = PHASE_STOPPED, .text = "absent" });
 			expect_write("failed");
 			expect_inside("\"type\":\"attempts_exhausted\",\"phase\":\"look\"");
 			/* The keyed phase before has its recovery point. */
@@ -245,7 +244,7 @@ HF_TEST(run, a_cancel_stops_the_phase_and_says_what_ran, .init = set_up, .fini =
 	turn();
 	cr_assert_eq(phase.cancels, 1);
 	cr_assert_eq(phase.losses, 0);
-	report((struct phase_result){ .outcome = PHASE_CANCELLED });
+	report((struct phase_result){ .outcome = PHASE_STOPPED });
 	expect_write("cancelled  | cancelled; no phase was done | -");
 	answer_last();
 }
@@ -367,7 +366,7 @@ HF_TEST(run, a_worker_that_stops_hands_back_and_spends_nothing, .init = set_up, 
 	run_hand_back(run);
 	turn();
 	cr_assert_eq(phase.cancels, 1);
-	report((struct phase_result){ .outcome = PHASE_CANCELLED });
+	report((struct phase_result){ .outcome = PHASE_STOPPED });
 	expect_write("back handed back");
 	answer_last();
 
@@ -389,7 +388,7 @@ HF_TEST(run, a_park_stops_what_is_pure_and_waits_for_what_is_foreign, .init = se
 	run_wish(run, WISH_PARK);
 	turn();
 	cr_assert_eq(phase.cancels, 1);
-	report((struct phase_result){ .outcome = PHASE_CANCELLED });
+	report((struct phase_result){ .outcome = PHASE_STOPPED });
 	expect_write("back parked");
 	answer_last();
 
@@ -443,7 +442,7 @@ HF_TEST(run, a_passed_deadline_fails_it, .init = set_up, .fini = tear_down)
 	cr_assert_leq(run_time_left_ms(run), 30);
 	wait_ms(60);
 	cr_assert_eq(phase.cancels, 1);
-	report((struct phase_result){ .outcome = PHASE_CANCELLED });
+	report((struct phase_result){ .outcome = PHASE_STOPPED });
 	expect_write("failed");
 	expect_inside("\"type\":\"deadline\"");
 	answer_last();

@@ -48,7 +48,7 @@ HF_TEST(run, what_is_unsafe_and_unanswered_is_unknown_whatever_is_left, .init = 
 	.fini = tear_down)
 {
 	static const enum phase_outcome outcomes[] = { PHASE_RETRY, PHASE_AGAIN, PHASE_CRASHED,
-						       PHASE_CANCELLED };
+						       PHASE_STOPPED };
 	for (size_t i = 0; i < countof(outcomes); i++) {
 		begin();
 		answer();
