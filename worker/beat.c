@@ -18,7 +18,7 @@
 #include "worker/timer.h"
 
 constexpr size_t PROGRESS_ROWS_MAX = 256; /* of one beat; the rest goes with the next */
-constexpr int64_t RETRY_MS = 500;         /* after a beat that failed */
+constexpr int64_t FAILED_MS = 500;        /* from a beat that failed to the next */
 
 enum beat_state { BEAT_REGISTERING, BEAT_HELD, BEAT_LOST };
 
@@ -97,13 +97,14 @@ static void on_beat(void *ctx, enum hf_code code, bool alive, const struct beat_
 	else if (mine && code == HF_OK && beat->state != BEAT_LOST)
 		acknowledge(beat);
 	if (code != HF_OK)
-		log_warn("beat failed", "error", err ? err->text : nullptr, nullptr);
+		log_warn("a beat failed, the next follows soon", "error", err ? err->text : nullptr,
+			 nullptr);
 	if (beat->state == BEAT_LOST)
 		return;
 	for (size_t i = 0; mine && code == HF_OK && i < wishes_count; i++)
 		beat->hooks.wish(beat->hooks.ctx, &wishes[i]);
 	int64_t wait =
-	    code == HF_OK ? beat->sent_ms + interval_ms(beat) - clock_boot_ms() : RETRY_MS;
+	    code == HF_OK ? beat->sent_ms + interval_ms(beat) - clock_boot_ms() : FAILED_MS;
 	timer_set(beat->loop, &beat->next, beat->again || !mine ? 0 : wait);
 	beat->again = false;
 }

@@ -35,7 +35,7 @@ constexpr int64_t HOST_FILE_BYTES_MAX = 1LL << 30;     /* RLIMIT_FSIZE */
 constexpr int64_t HOST_PROTOCOL = 1;                   /* what "ready" must say */
 
 /* Removes what killed workers left under STATE_DIR/run (directories and processes) and makes this
- * worker's own place there. HF_SYSTEM: the directory cannot be made. */
+ * worker's own place there; STATE_DIR is absolute. HF_SYSTEM: it cannot be made. */
 enum hf_code host_pool_open(struct ev_loop *loop, const char *state_dir, struct host_pool **out,
 			    struct hf_err *err);
 /* Until when on the boot clock its hosts may live, by the last lease. Before the first call, they

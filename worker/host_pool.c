@@ -71,8 +71,8 @@ static void warn_slow(const struct host_pool *pool)
 		    clock_boot_ms() - host->warned_ms < SWEEP_WARN_MS)
 			continue;
 		host->warned_ms = clock_boot_ms();
-		log_warn("a killed tool process does not end", "tool", host->tool, "pid",
-			 LOG_INT(host->pid), nullptr);
+		log_warn("a killed tool process does not end, and its task waits for that", "tool",
+			 host->tool, "pid", LOG_INT(host->pid), nullptr);
 	}
 }
 
@@ -157,8 +157,8 @@ static void start_ahead(const struct host *old)
 	if (host_start(old->pool, &spec, &host, &err) == HF_OK)
 		host_wait_idle(host);
 	else
-		log_warn("no tool process was started ahead", "tool", old->tool, "error", err.text,
-			 nullptr);
+		log_warn("no tool process was started ahead; one is when a task needs it", "tool",
+			 old->tool, "error", err.text, nullptr);
 }
 
 void host_put(struct host *host)

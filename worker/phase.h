@@ -1,4 +1,4 @@
-/* phase.h - what a phase kind is to run.c, and what run.c offers it. A kind's start ends by calling
+/* phase.h - what a phase kind is to a run, and what a run offers it. A kind's start ends by calling
  * run_phase_done exactly once, later or from inside; it gets the derived key, it never makes one.
  */
 #pragma once
@@ -84,7 +84,7 @@ enum hf_code run_derive(const struct run *run, uint32_t call, char *text, struct
 const struct template_scope *run_scope(const struct run *run);
 /* All states so far as one JSON object {phase: state}. Valid while the phase runs. */
 struct slice run_states_json(struct run *run);
-/* Attempt of this phase (business attempts and crashes alike), from 1. */
+/* What a tool is told of as its attempt, from 1: starts that ended in a crash count as well. */
 int run_attempt(const struct run *run);
 /* The database's time, in ms since 1970: as of the claim, and the boot clock since. */
 int64_t run_database_ms(const struct run *run);

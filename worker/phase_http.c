@@ -40,9 +40,7 @@
 #include <strings.h>
 
 #include "runtime/base.h"
-#include "runtime/config.h"
 #include "runtime/json.h"
-#include "runtime/log.h"
 #include "runtime/random.h"
 #include "runtime/value.h"
 #include "worker/downstream.h"
@@ -58,7 +56,6 @@ constexpr size_t BODY_BYTES_MAX = 64 << 20;
 constexpr size_t STATE_TEXT_LEN_MAX = 64 << 10; /* of {"text": …} */
 constexpr int64_t AGAIN_MS = 1'000;             /* after a 409 without Retry-After */
 constexpr int64_t AGAIN_SPREAD_MS = 500;        /* chance on top, so that waiters drift apart */
-constexpr int64_t UNGUARDED_MS = 5'000;         /* for an operator to mend the settings */
 
 struct http_phase {
 	struct run *run;
@@ -75,7 +72,7 @@ struct http_phase {
 	bool fetching;    /* the artifact is on its way */
 	struct downstream_call *call;
 	ev_timer grace;
-	bool stopping; /* cancel was called: break off what is safe to break off */
+	bool stopping; /* told to stop: what is safe to abandon is */
 };
 
 static void http_free(struct http_phase *phase)
@@ -224,7 +221,8 @@ static enum hf_code make_request(struct http_phase *phase, struct buf *artifact,
 	if (template_json(request->body_artifact, scope, &name, err) != HF_OK)
 		return hf_wrap(err, "body_artifact");
 	if (json_type_of(buf_slice(&name)) != JSON_STRING)
-		return hf_fail(err, HF_INVALID, "the name of the artifact is no string");
+		return hf_fail(err, HF_INVALID,
+			       "body_artifact gives no string, but the name of an artifact is one");
 	json_string_decode(buf_slice(&name), artifact);
 	return HF_OK;
 }
@@ -234,13 +232,15 @@ static void on_artifact(void *ctx, bool found, struct slice media_type, struct s
 	struct http_phase *phase = ctx;
 	phase->fetching = false;
 	if (!found) {
-		report_text(phase, PHASE_FAILED, "the artifact of the body does not exist");
+		report_text(phase, PHASE_FAILED,
+			    "body_artifact names an artifact that this task does not have");
 		return;
 	}
 	buf_add_slice(&phase->media_type, media_type);
 	buf_add_slice(&phase->body, content);
 	if (phase->body.overflow)
-		report_text(phase, PHASE_FAILED, "the artifact is too large for a body");
+		report_text(phase, PHASE_FAILED,
+			    "the artifact of body_artifact is too large for a body");
 	else
 		send_request(phase);
 }
@@ -272,6 +272,25 @@ static void prepare(struct http_phase *phase, const struct request_spec *request
 
 /* --- the answer ---------------------------------------------------------------------------------
  */
+
+enum { SEE_OTHER = 303, REQUEST_TIMEOUT = 408, CONFLICT = 409, TOO_EARLY = 425, TOO_MANY = 429 };
+
+static bool is_success(const struct downstream_answer *answer)
+{
+	return answer->status >= 200 && answer->status < 300;
+}
+
+/* Nobody can tell whether the request was taken. */
+static bool is_ambiguous(const struct downstream_answer *answer)
+{
+	return answer->status >= 500 || answer->status == REQUEST_TIMEOUT;
+}
+
+/* It was not taken, and may be later. */
+static bool is_put_off(const struct downstream_answer *answer)
+{
+	return answer->status == TOO_EARLY || answer->status == TOO_MANY;
+}
 
 /* What the phase's state is, as JSON. */
 static void state_json(const struct downstream_answer *answer, struct buf *out)
@@ -426,8 +445,7 @@ static void looked(struct http_phase *phase, const struct downstream_answer *ans
 {
 	struct hf_err err = {};
 	struct slice found, body = json_trim(answer->body);
-	bool seen = answer->status >= 200 && answer->status < 300 && body.len > 0 &&
-		    json_scan(body, &err) == HF_OK &&
+	bool seen = is_success(answer) && body.len > 0 && json_scan(body, &err) == HF_OK &&
 		    json_pointer(body, slice_of(phase->spec->verify.done_when), &found);
 	if (seen)
 		done_with(phase, answer);
@@ -440,18 +458,16 @@ static void looked(struct http_phase *phase, const struct downstream_answer *ans
 
 static void request_answered(struct http_phase *phase, const struct downstream_answer *answer)
 {
-	constexpr int SEE_OTHER = 303, REQUEST_TIMEOUT = 408, CONFLICT = 409, TOO_EARLY = 425,
-		      TOO_MANY = 429;
 	bool effect = has_effect(phase);
 	int status = answer->status;
 	char text[300];
-	if (status >= 200 && status < 300 && phase->spec->verify.request.method) {
+	if (is_success(answer) && phase->spec->verify.request.method) {
 		accept(phase, answer);
-	} else if (status >= 200 && status < 300) {
+	} else if (is_success(answer)) {
 		done_with(phase, answer);
-	} else if (status >= 500 || status == REQUEST_TIMEOUT) {
+	} else if (is_ambiguous(answer)) {
 		retry(phase, answer, effect);
-	} else if (status == TOO_EARLY || status == TOO_MANY) {
+	} else if (is_put_off(answer)) {
 		retry(phase, answer, false);
 	} else if (status == CONFLICT && phase->spec->effect == EFFECT_KEYED) {
 		in_progress(phase, answer);
@@ -487,12 +503,11 @@ static void asked(struct http_phase *phase, const struct downstream_answer *answ
 	struct hf_err err = {};
 	struct slice found, body = json_trim(answer->body);
 	char text[300];
-	if (answer->status >= 500 || answer->status == 408 || answer->status == 425 ||
-	    answer->status == 429) {
+	if (is_ambiguous(answer) || is_put_off(answer)) {
 		retry(phase, answer, false);
 		return;
 	}
-	if (answer->status < 200 || answer->status >= 300) {
+	if (!is_success(answer)) {
 		snprintf(text, sizeof text, "reading back was refused: %s", answer->reason);
 		read_back_in_vain(phase, text);
 	} else if (json_scan(body, &err) != HF_OK) {
@@ -519,7 +534,7 @@ static void on_answer(void *ctx, const struct downstream_answer *answer)
 	bool effect = has_effect(phase);
 	phase->call = nullptr;
 	ev_timer_stop(run_loop(phase->run), &phase->grace);
-	bool success = answer->status >= 200 && answer->status < 300;
+	bool success = is_success(answer);
 	if (phase->accepted) {
 		if (answer->fate == DOWNSTREAM_ANSWERED)
 			looked(phase, answer);
@@ -582,20 +597,6 @@ static bool may_send(void *ctx)
 	return !phase->stopping && !stale && run_may_send(phase->run);
 }
 
-/* A worker says at its start what is wrong with its settings; this is the last wall. */
-static bool guard(struct http_phase *phase)
-{
-	struct hf_err err = {};
-	const struct worker *worker = run_worker(phase->run);
-	const struct config *config = worker_config(worker);
-	if (downstream_guard(worker_downstream(worker), config->allow_hosts,
-			     config->allow_addresses, worker_conf(worker), &err) == HF_OK)
-		return true;
-	log_error("no request can leave", "error", err.text, nullptr);
-	again(phase, "its worker is not set up to send requests", UNGUARDED_MS, false);
-	return false;
-}
-
 /* Another request of this phase went out before, or may have. What reads back is a question, and
  * what settles must be asked. */
 static bool is_repeat(const struct http_phase *phase)
@@ -615,8 +616,6 @@ static void send_request(struct http_phase *phase)
 		report_text(phase, PHASE_FAILED, err.text);
 		return;
 	}
-	if (!guard(phase))
-		return;
 	/* Asked in time or not is decided now, before the question leaves. */
 	int64_t age = run_sent_age_ms(phase->run);
 	phase->early = age >= 0 && age <= phase->spec->visible_within_ms;

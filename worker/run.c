@@ -133,7 +133,8 @@ static void start_phase(struct run *run, bool settling)
 	if (start_is_blind(run, settling))
 		return;
 	if (run_scope_set(run, &err) != HF_OK && foreign) {
-		log_error("no key for this task", "task_id", run->id, "error", err.text, nullptr);
+		log_error("no key for this task, which goes to another worker", "task_id", run->id,
+			  "error", err.text, nullptr);
 		run_release(run, RELEASE_AGAIN, NO_KEY_DELAY_MS, false,
 			    "this worker has no key of the task's version");
 		return;
@@ -193,7 +194,7 @@ static void decide(struct run *run)
 	bool stops = worn || run_is_stopped(run) || run->exhausted;
 	bool settles = stops && run_asks_downstream(run) && run_may_have_happened(run);
 	if (worn && !settles) {
-		run_fail(run, "crash_limit", slice_of("worker died"), run_may_have_happened(run));
+		run_fail_worn(run, run->task.crashes, run_may_have_happened(run));
 		return;
 	}
 	run->exhausted = run->exhausted || worn;

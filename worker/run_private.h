@@ -10,8 +10,7 @@
 #include "worker/run.h"
 
 constexpr size_t RUN_KEPT_BYTES_MAX = 64 << 20; /* states and checkpoints, beyond the claim's */
-constexpr size_t RUN_CLAIM_BYTES_MAX = 1
-				       << 30; /* of the claim's copy; the store's bound is lower */
+constexpr size_t RUN_CLAIM_BYTES_MAX = 1 << 30; /* of its copy; the store's bound is lower */
 constexpr size_t RUN_STATE_JSON_BYTES_MAX = 64 << 20; /* one state as JSON text */
 constexpr size_t RUN_RESULT_BYTES_MAX = 1 << 20;      /* of the stored result */
 constexpr size_t RUN_NAME_LEN_MAX = 255;              /* of a checkpoint or artifact */
@@ -150,6 +149,8 @@ void run_advance(struct run *run, bool first);
 void run_reported(struct run *run);
 /* Released to whoever settles it, for the reason that the result's text gives. */
 void run_unknown(struct run *run);
+/* So many crashes are its tool's limit. */
+void run_fail_worn(struct run *run, int crashes, bool maybe_now);
 
 /* run_sent.c, of the phase at hand. */
 /* Its effect is elsewhere and can be asked about: it is settled, never guessed. */

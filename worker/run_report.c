@@ -35,8 +35,9 @@ void run_unknown(struct run *run)
 #endif
 	hf_cleanup(buf) struct buf more = {};
 	outcome_unknown(run, &more);
-	log_warn("outcome unknown", "task_id", run->id, "trace_id", run_trace_id(run), "phase",
-		 run->spec->name, "error", run->result.text.data, "more", more.data + 2, nullptr);
+	log_warn("outcome unknown: look for it downstream, then holdfast settle", "task_id",
+		 run->id, "trace_id", run_trace_id(run), "phase", run->spec->name, "error",
+		 run->result.text.data, "more", more.data + 2, nullptr);
 	run_release_because(run, RELEASE_UNKNOWN, 0, more.data);
 }
 
@@ -115,6 +116,16 @@ static void reported_again(struct run *run)
 		run_release_because(run, RELEASE_AGAIN, run->result.delay_ms, "");
 }
 
+void run_fail_worn(struct run *run, int crashes, bool maybe_now)
+{
+	hf_cleanup(buf) struct buf text = {};
+	buf_add_format(&text, "program or worker died, %d times of %d", crashes,
+		       run->tool->crash_limit);
+	if (run->result.text.len > 0)
+		buf_add_format(&text, ": %s", run->result.text.data);
+	run_fail(run, "crash_limit", buf_slice(&text), maybe_now);
+}
+
 static void reported_crash(struct run *run)
 {
 	bool happened = run->result.maybe_sent || run_may_have_happened(run);
@@ -122,11 +133,7 @@ static void reported_crash(struct run *run)
 	if (run_is_stopped(run)) {
 		run_end_by_wish(run, happened);
 	} else if (crashes >= run->tool->crash_limit) {
-		hf_cleanup(buf) struct buf text = {};
-		buf_add_format(&text, "program or worker died, %d times of %d: ", crashes,
-			       run->tool->crash_limit);
-		buf_add_slice(&text, buf_slice(&run->result.text));
-		run_fail(run, "crash_limit", buf_slice(&text), happened);
+		run_fail_worn(run, crashes, happened);
 	} else {
 		/* The floor grows, too: each wait is at least as long as the longest before it. */
 		int64_t least = retry_ceiling_ms(CRASH_FIRST_MS, CRASH_MAX_MS, crashes - 1);

@@ -27,8 +27,7 @@ static int child_fault = -1; /* set in the child alone: where to tell that it di
 
 static void write_text(const char *text)
 {
-	ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
-	(void)ignored;
+	(void)!write(STDERR_FILENO, text, strlen(text));
 }
 
 [[noreturn]] static void child_fail(int status, const char *what, int why)
@@ -39,10 +38,8 @@ static void write_text(const char *text)
 	write_text(": ");
 	write_text(name ? name : "error");
 	write_text("\n");
-	if (child_fault >= 0) {
-		ssize_t ignored = write(child_fault, "", 1);
-		(void)ignored;
-	}
+	if (child_fault >= 0)
+		(void)!write(child_fault, "", 1);
 	_exit(status);
 }
 

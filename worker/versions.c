@@ -115,8 +115,8 @@ static void on_files(void *ctx, enum hf_code code, const struct store_tool *tool
 		versions->changed(versions->ctx);
 	} else {
 		version->bad = code == HF_INVALID || code == HF_MISSING || code == HF_CORRUPT;
-		log_error("a tool version cannot be served", "tool", LOG_INT(version->id), "error",
-			  err ? err->text : nullptr, nullptr);
+		log_error("this worker cannot serve a tool version", "tool", LOG_INT(version->id),
+			  "error", err ? err->text : nullptr, nullptr);
 	}
 	load_next(versions);
 }
@@ -172,8 +172,8 @@ static void on_versions(void *ctx, enum hf_code code, const int32_t *tools, size
 	if (code == HF_CANCELLED)
 		return;
 	if (code != HF_OK) {
-		log_warn("the list of tools could not be read", "error", err ? err->text : nullptr,
-			 nullptr);
+		log_warn("the list of tools could not be read, the next look follows", "error",
+			 err ? err->text : nullptr, nullptr);
 		look_in(versions, VERSIONS_REFRESH_MS);
 		return;
 	}

@@ -84,6 +84,7 @@ struct worker {
 	ev_timer renew;
 	ev_signal term, interrupt;
 	ev_timer drain; /* drain_ms, then LEAVE_MS */
+	bool abandoned; /* drain_ms are over: so is all that runs */
 	ev_timer look;  /* for the end */
 	int exit_code;
 };
@@ -377,15 +378,14 @@ static void on_look(struct ev_loop *, ev_timer *timer, int)
 static void on_drained(struct ev_loop *, ev_timer *timer, int)
 {
 	struct worker *worker = container_of(timer, struct worker, drain);
-	static bool last;
 	ev_timer_stop(worker->loop, timer);
-	if (worker->state != WORKER_DRAINING || last) {
-		log_warn("ends with open claims or no answer", "running",
-			 LOG_INT(worker->runs_count), nullptr);
+	if (worker->state != WORKER_DRAINING || worker->abandoned) {
+		log_warn("ends before all is given back; others take over when the lease is over",
+			 "running", LOG_INT(worker->runs_count), nullptr);
 		end(worker, EXIT_DONE);
 		return;
 	}
-	last = true;
+	worker->abandoned = true;
 	for (size_t i = 0; i < worker->runs_count; i++)
 		run_abandon(worker->runs[i]);
 	timer_set(worker->loop, timer, LEAVE_MS);
@@ -497,12 +497,11 @@ static enum hf_code read_conf(const char *path, struct buf *out, struct hf_err *
 	}
 	struct stat stat;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode) ||
-	    stat.st_size > CONF_BYTES_MAX) {
-		if (fd >= 0)
-			close(fd);
-		return hf_fail(err, HF_SYSTEM, "conf_file %s cannot be read or is over 1 MiB",
-			       path);
+	if (fd < 0)
+		return hf_fail(err, HF_SYSTEM, "conf_file %s: %s", path, strerror(errno));
+	if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode) || stat.st_size > CONF_BYTES_MAX) {
+		close(fd);
+		return hf_fail(err, HF_SYSTEM, "conf_file %s is no file of at most 1 MiB", path);
 	}
 	for (ssize_t got = 1; got > 0;) {
 		got = read(fd, buf_reserve(out, 4'096), 4'096);
@@ -611,8 +610,6 @@ static enum hf_code start(struct worker *worker, struct hf_err *err)
 static void tear_down(struct worker *worker)
 {
 	worker->monitor = monitor_close(worker->monitor);
-	if (worker->hosts)
-		host_pool_kill(worker->hosts);
 	if (worker->hosts)
 		host_pool_close(worker->hosts);
 	if (worker->runs_count > 0)
