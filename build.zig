@@ -45,7 +45,7 @@ const api_files = [_][]const u8{
     "follow.c",    "listen.c",   "subscription.c",
 };
 const worker_files = [_][]const u8{
-    "ask.c",        "beat.c",       "breaker.c",    "curl_loop.c", "downstream.c", "egress.c", "frame.c",         "host.c", "host_pool.c", "keeper.c", "last_words.c", "phase_http.c",
+    "ask.c",        "beat.c",       "breaker.c",    "curl_loop.c", "downstream.c", "egress.c", "frame.c",         "host.c", "host_pool.c", "http_request.c", "keeper.c", "last_words.c", "phase_http.c",
     "phase_program.c", "phase_sql.c", "phase_wait.c", "plain.c", "program_talk.c", "remote.c", "retry.c",  "run.c", "run_apart.c", "run_keep.c",
     "run_outcome.c", "run_phase.c", "run_report.c", "run_sent.c", "run_undo.c", "run_write.c",     "rundir.c",    "say.c",       "span.c",      "spawn.c",
     "stream.c", "tail.c",       "text.c",       "texts.c", "transfer.c", "unpack.c",     "versions.c",      "worker.c",
@@ -77,7 +77,7 @@ const sim_runtime = [_][]const u8{
     "content.c", "sql_text.c", "uri_template.c", "value.c",
 };
 const sim_worker = [_][]const u8{
-    "ask.c", "beat.c", "frame.c", "last_words.c", "phase_http.c", "phase_program.c", "phase_sql.c", "phase_wait.c", "program_talk.c", "retry.c",
+    "ask.c", "beat.c", "frame.c", "http_request.c", "last_words.c", "phase_http.c", "phase_program.c", "phase_sql.c", "phase_wait.c", "program_talk.c", "retry.c",
     "run.c", "run_apart.c", "run_keep.c", "run_outcome.c", "run_phase.c", "run_report.c", "run_sent.c", "run_undo.c", "run_write.c", "say.c", "span.c", "text.c", "texts.c",
     "worker.c",
 };

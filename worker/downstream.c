@@ -292,8 +292,7 @@ void downstream_close(struct downstream *downstream)
 enum hf_code downstream_guard(struct downstream *downstream, const char *hosts,
 			      const char *addresses, struct slice conf, struct hf_err *err)
 {
-	if (downstream->egress)
-		return HF_OK;
+	hf_assert(!downstream->egress);
 	return egress_open(hosts, addresses, conf, &downstream->egress, err);
 }
 

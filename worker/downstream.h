@@ -31,8 +31,7 @@ constexpr size_t DOWNSTREAM_HOSTS_MAX = 256;        /* remembered while nothing 
 constexpr int64_t DOWNSTREAM_FAIR_MS = 1'000;
 
 struct downstream *downstream_open(struct ev_loop *loop, const struct breaker_limits *limits);
-/* Whom it may talk to, as egress_open takes it; until then nobody. The first success stands, later
- * calls do nothing. */
+/* Whom it may talk to, as egress_open takes it; until then nobody. */
 enum hf_code downstream_guard(struct downstream *downstream, const char *hosts,
 			      const char *addresses, struct slice conf, struct hf_err *err);
 /* Abandons what is left. Takes nullptr. */

@@ -36,23 +36,19 @@
 #include <ev.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 
 #include "runtime/base.h"
 #include "runtime/json.h"
 #include "runtime/random.h"
 #include "runtime/value.h"
 #include "worker/downstream.h"
+#include "worker/http_request.h"
 #include "worker/phase.h"
 #include "worker/run.h"
 #include "worker/text.h"
 #include "worker/timer.h"
 #include "worker/worker.h"
 
-constexpr size_t URL_LEN_MAX = 8'192;
-constexpr size_t HEADERS_MAX = 64;
-constexpr size_t BODY_BYTES_MAX = 64 << 20;
 constexpr size_t STATE_TEXT_LEN_MAX = 64 << 10; /* of {"text": …} */
 constexpr int64_t AGAIN_MS = 1'000;             /* after a 409 without Retry-After */
 constexpr int64_t AGAIN_SPREAD_MS = 500;        /* chance on top, so that waiters drift apart */
@@ -60,11 +56,8 @@ constexpr int64_t AGAIN_SPREAD_MS = 500;        /* chance on top, so that waiter
 struct http_phase {
 	struct run *run;
 	const struct phase_spec *spec;
-	const struct request_spec *request; /* in the making or on its way */
-	struct buf url, body, media_type;
-	char *headers[HEADERS_MAX + 1]; /* nullptr-terminated */
-	size_t headers_count;
-	bool has_body;
+	const struct request_spec *wanted; /* in the making or on its way, as `request` */
+	struct http_request request;
 	bool asking;      /* reading back, not the request itself */
 	bool accepted;    /* a 2xx came that is to be verified; what is asked is whether it shows */
 	bool early;       /* asked at a time when "absent" proves nothing */
@@ -79,11 +72,7 @@ static void http_free(struct http_phase *phase)
 {
 	hf_assert(!phase->call);
 	ev_timer_stop(run_loop(phase->run), &phase->grace);
-	for (size_t i = 0; i < phase->headers_count; i++)
-		free(phase->headers[i]);
-	buf_deinit(&phase->url);
-	buf_deinit(&phase->body);
-	buf_deinit(&phase->media_type);
+	http_request_clear(&phase->request);
 	free(phase);
 }
 
@@ -106,126 +95,9 @@ static bool has_effect(const struct http_phase *phase)
 	return !phase->asking && phase->spec->effect != EFFECT_PURE;
 }
 
-/* --- the request --------------------------------------------------------------------------------
- */
+/* --- the request ------------------------------------------------------------------------------ */
 
 static void send_request(struct http_phase *phase);
-
-static bool header_is_clean(const char *line)
-{
-	for (; *line; line++)
-		if ((unsigned char)*line < 0x20 || *line == 0x7F)
-			return false;
-	return true;
-}
-
-static enum hf_code add_header(struct http_phase *phase, const char *name, const char *value,
-			       struct hf_err *err)
-{
-	if (phase->headers_count == HEADERS_MAX)
-		return hf_fail(err, HF_LIMIT, "more than %zu headers", HEADERS_MAX);
-	/* curl's spelling of a header without a value has a semicolon. */
-	char *line = *value ? hf_format("%s: %s", name, value) : hf_format("%s;", name);
-	phase->headers[phase->headers_count++] = line;
-	if (!header_is_clean(line))
-		return hf_fail(err, HF_INVALID, "a control character in the value of header %s",
-			       name);
-	return HF_OK;
-}
-
-/* The headers of the template, whose values may be strings, numbers or booleans. */
-static enum hf_code add_spec_headers(struct http_phase *phase, bool *typed, struct hf_err *err)
-{
-	if (phase->request->headers.len == 0)
-		return HF_OK;
-	hf_cleanup(buf) struct buf filled = {};
-	if (template_json(phase->request->headers, run_scope(phase->run), &filled, err) != HF_OK)
-		return hf_wrap(err, "headers");
-	struct slice name, value;
-	for (size_t at = 0; json_object_next(buf_slice(&filled), &at, &name, &value);) {
-		hf_cleanup(buf) struct buf name_text = {}, value_text = {};
-		json_string_decode(name, &name_text);
-		if (json_type_of(value) == JSON_STRING)
-			json_string_decode(value, &value_text);
-		else
-			buf_add_slice(&value_text, value);
-		*typed =
-		    *typed || (name_text.data && strcasecmp(name_text.data, "content-type") == 0);
-		hf_try(
-		    add_header(phase, name_text.data, value_text.data ? value_text.data : "", err));
-	}
-	return HF_OK;
-}
-
-static bool has_header(const struct http_phase *phase, const char *name)
-{
-	size_t len = strlen(name);
-	for (size_t i = 0; i < phase->headers_count; i++)
-		if (strncasecmp(phase->headers[i], name, len) == 0 &&
-		    (phase->headers[i][len] == ':' || phase->headers[i][len] == ';'))
-			return true;
-	return false;
-}
-
-/* The caller's trace with a span of this attempt, where the template names none of its own. Its
- * baggage stays here: it may hold anything, and downstream is not the caller's to tell it. */
-static enum hf_code add_trace_headers(struct http_phase *phase, struct hf_err *err)
-{
-	const struct trace *trace = run_trace(phase->run);
-	const char *parent = run_traceparent(phase->run);
-	if (!*parent || has_header(phase, "traceparent") || has_header(phase, "tracestate"))
-		return HF_OK;
-	hf_try(add_header(phase, "traceparent", parent, err));
-	if (!trace->state.len)
-		return HF_OK;
-	char *state = hf_strndup(trace->state.data, trace->state.len);
-	enum hf_code code = add_header(phase, "tracestate", state, err);
-	free(state);
-	return code;
-}
-
-static enum hf_code make_headers(struct http_phase *phase, struct hf_err *err)
-{
-	bool typed = false;
-	hf_try(add_spec_headers(phase, &typed, err));
-	if (!phase->asking && phase->spec->effect == EFFECT_KEYED)
-		hf_try(add_header(phase, phase->spec->key_header, run_key(phase->run), err));
-	if (phase->has_body && !typed)
-		hf_try(add_header(phase, "Content-Type",
-				  phase->media_type.len > 0 ? phase->media_type.data
-							    : "application/json",
-				  err));
-	return add_trace_headers(phase, err);
-}
-
-/* All but the body of an artifact. `artifact`: its name, where there is one. */
-static enum hf_code make_request(struct http_phase *phase, struct buf *artifact, struct hf_err *err)
-{
-	const struct request_spec *request = phase->request;
-	const struct template_scope *scope = run_scope(phase->run);
-	phase->url.max = URL_LEN_MAX;
-	phase->body.max = BODY_BYTES_MAX;
-	if (template_text(request->url, true, scope, &phase->url, err) != HF_OK)
-		return hf_wrap(err, "url");
-	if (phase->url.overflow || phase->url.len == 0)
-		return hf_fail(err, HF_LIMIT, "the URL is empty or over %zu bytes", URL_LEN_MAX);
-	phase->has_body = request->json.len > 0 || request->body_artifact.len > 0;
-	if (request->json.len > 0 &&
-	    template_json(request->json, scope, &phase->body, err) != HF_OK)
-		return hf_wrap(err, "json");
-	if (phase->body.overflow)
-		return hf_fail(err, HF_LIMIT, "the body is over %zu bytes", BODY_BYTES_MAX);
-	if (request->body_artifact.len == 0)
-		return HF_OK;
-	hf_cleanup(buf) struct buf name = {};
-	if (template_json(request->body_artifact, scope, &name, err) != HF_OK)
-		return hf_wrap(err, "body_artifact");
-	if (json_type_of(buf_slice(&name)) != JSON_STRING)
-		return hf_fail(err, HF_INVALID,
-			       "body_artifact gives no string, but the name of an artifact is one");
-	json_string_decode(buf_slice(&name), artifact);
-	return HF_OK;
-}
 
 static void on_artifact(void *ctx, bool found, struct slice media_type, struct slice content)
 {
@@ -236,29 +108,21 @@ static void on_artifact(void *ctx, bool found, struct slice media_type, struct s
 			    "body_artifact names an artifact that this task does not have");
 		return;
 	}
-	buf_add_slice(&phase->media_type, media_type);
-	buf_add_slice(&phase->body, content);
-	if (phase->body.overflow)
+	if (!http_request_attach(&phase->request, media_type, content))
 		report_text(phase, PHASE_FAILED,
 			    "the artifact of body_artifact is too large for a body");
 	else
 		send_request(phase);
 }
 
-static void prepare(struct http_phase *phase, const struct request_spec *request, bool asking)
+static void prepare(struct http_phase *phase, const struct request_spec *wanted, bool asking)
 {
 	struct hf_err err = {};
 	hf_cleanup(buf) struct buf artifact = {};
-	for (; phase->headers_count > 0; phase->headers_count--) {
-		free(phase->headers[phase->headers_count - 1]);
-		phase->headers[phase->headers_count - 1] = nullptr;
-	}
-	buf_clear(&phase->url);
-	buf_clear(&phase->body);
-	buf_clear(&phase->media_type);
-	phase->request = request;
+	http_request_clear(&phase->request);
+	phase->wanted = wanted;
 	phase->asking = asking;
-	if (make_request(phase, &artifact, &err) != HF_OK) {
+	if (http_request_fill(&phase->request, wanted, phase->run, &artifact, &err) != HF_OK) {
 		/* A read-back that cannot even be asked leaves what happened open. */
 		bool open = asking && run_sent_age_ms(phase->run) >= 0;
 		report_text(phase, open ? PHASE_UNKNOWN : PHASE_FAILED, err.text);
@@ -270,8 +134,7 @@ static void prepare(struct http_phase *phase, const struct request_spec *request
 	}
 }
 
-/* --- the answer ---------------------------------------------------------------------------------
- */
+/* --- the answer ----------------------------------------------------------------------------- */
 
 enum { SEE_OTHER = 303, REQUEST_TIMEOUT = 408, CONFLICT = 409, TOO_EARLY = 425, TOO_MANY = 429 };
 
@@ -372,8 +235,7 @@ static void refuse(struct http_phase *phase, const char *text, bool maybe_execut
 					      .maybe_executed = maybe_executed || earlier });
 }
 
-/* --- accepted, and not yet seen ----------------------------------------------------------------
- */
+/* --- accepted, and not yet seen ------------------------------------------------------------- */
 
 static void look(struct http_phase *phase)
 {
@@ -453,8 +315,7 @@ static void looked(struct http_phase *phase, const struct downstream_answer *ans
 		not_seen(phase, answer->reason, answer->retry_after_ms);
 }
 
-/* --- what an answer comes to -------------------------------------------------------------------
- */
+/* --- what an answer comes to ---------------------------------------------------------------- */
 
 static void request_answered(struct http_phase *phase, const struct downstream_answer *answer)
 {
@@ -612,7 +473,9 @@ static void send_request(struct http_phase *phase)
 		report_text(phase, PHASE_STOPPED, "stopped before it was sent");
 		return;
 	}
-	if (make_headers(phase, &err) != HF_OK) {
+	bool keyed = !phase->asking && phase->spec->effect == EFFECT_KEYED;
+	if (http_request_set_headers(&phase->request, phase->wanted, phase->run,
+				     keyed ? phase->spec->key_header : nullptr, &err) != HF_OK) {
 		report_text(phase, PHASE_FAILED, err.text);
 		return;
 	}
@@ -622,11 +485,11 @@ static void send_request(struct http_phase *phase)
 	phase->early_ms = phase->early ? phase->spec->visible_within_ms - age + 1 : 0;
 	int64_t left = run_time_left_ms(phase->run);
 	struct downstream_request request = {
-		.method = phase->request->method,
-		.url = phase->url.data,
-		.headers = (const char *const *)phase->headers,
-		.body = buf_slice(&phase->body),
-		.has_body = phase->has_body,
+		.method = phase->wanted->method,
+		.url = phase->request.url.data,
+		.headers = (const char *const *)phase->request.headers,
+		.body = buf_slice(&phase->request.body),
+		.has_body = phase->request.has_body,
 		.repeat = is_repeat(phase),
 		.insists = run_settles_last(phase->run),
 		.timeout_ms = left > 0 ? left : 1,
@@ -636,8 +499,7 @@ static void send_request(struct http_phase *phase)
 	    downstream_start(worker_downstream(run_worker(phase->run)), &request, on_answer, phase);
 }
 
-/* --- start and stop ----------------------------------------------------------------------------
- */
+/* --- start and stop ------------------------------------------------------------------------- */
 
 static void on_grace(struct ev_loop *, ev_timer *timer, int)
 {
