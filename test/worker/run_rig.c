@@ -212,7 +212,7 @@ static void *start(struct run *starting)
 
 static void stop(void *, bool lost)
 {
-	lost ? phase.losses++ : phase.cancels++;
+	lost ? phase.losses++ : phase.stops++;
 }
 
 const struct phase_kind phase_http = { .type = PHASE_HTTP, .start = start, .stop = stop };

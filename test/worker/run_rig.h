@@ -23,7 +23,7 @@ extern struct pretended_store store;
 
 struct pretended_phase {
 	struct run *run; /* the phase that waits, or nullptr */
-	int starts, cancels, losses;
+	int starts, stops, losses;
 	char name[32];
 	bool settling, first;
 };

@@ -669,7 +669,7 @@ HF_TEST(downstream, a_flood_is_cut, .init = set_up, .fini = tear_down)
 	cr_assert_leq(outcome.body.len, DOWNSTREAM_ANSWER_BYTES_MAX);
 }
 
-HF_TEST(downstream, breaking_off_says_whether_it_may_have_left, .init = set_up, .fini = tear_down)
+HF_TEST(downstream, abandoning_says_whether_it_may_have_left, .init = set_up, .fini = tear_down)
 {
 	peer.trick = SILENT;
 	struct downstream_call *call = begin("POST", url, slice_of("{}"), 5'000);

@@ -242,7 +242,7 @@ HF_TEST(run, a_cancel_stops_the_phase_and_says_what_ran, .init = set_up, .fini =
 	turn();
 	run_wish(run, WISH_CANCEL);
 	turn();
-	cr_assert_eq(phase.cancels, 1);
+	cr_assert_eq(phase.stops, 1);
 	cr_assert_eq(phase.losses, 0);
 	report((struct phase_result){ .outcome = PHASE_STOPPED });
 	expect_write("cancelled  | cancelled; no phase was done | -");
@@ -270,7 +270,7 @@ HF_TEST(run, a_cancel_settles_what_may_have_been_sent, .init = set_up, .fini = t
 	begin();
 	expect_phase("keyed");
 	cr_assert(phase.settling);
-	cr_assert_eq(phase.cancels, 0);
+	cr_assert_eq(phase.stops, 0);
 	report_done("{}");
 	expect_write("step keyed");
 	answer();
@@ -352,6 +352,27 @@ HF_TEST(run, a_last_start_is_taken_apart_from_others, .init = set_up, .fini = te
 	expect_end();
 }
 
+static void expect_stop(const char *write)
+{
+	turn();
+	cr_assert_eq(phase.stops, 1);
+	report((struct phase_result){ .outcome = PHASE_STOPPED });
+	expect_write(write);
+	answer_last();
+}
+
+/* The keyed request in flight is answered first. */
+static void expect_grace(int64_t grace_ms, const char *write)
+{
+	turn();
+	cr_assert_eq(run_grace_ms(run), grace_ms);
+	report_done("{}");
+	expect_write("step keyed");
+	answer();
+	expect_write(write);
+	answer_last();
+}
+
 HF_TEST(run, a_worker_that_stops_hands_back_and_spends_nothing, .init = set_up, .fini = tear_down)
 {
 	/* Before the start, in mid-phase, and after a phase that was waited for. */
@@ -364,21 +385,11 @@ HF_TEST(run, a_worker_that_stops_hands_back_and_spends_nothing, .init = set_up, 
 
 	begin();
 	run_hand_back(run);
-	turn();
-	cr_assert_eq(phase.cancels, 1);
-	report((struct phase_result){ .outcome = PHASE_STOPPED });
-	expect_write("back handed back");
-	answer_last();
+	expect_stop("back handed back");
 
 	to_keyed();
 	run_hand_back(run);
-	turn();
-	cr_assert_eq(run_grace_ms(run), config.drain_ms);
-	report_done("{}");
-	expect_write("step keyed");
-	answer();
-	expect_write("back handed back");
-	answer_last();
+	expect_grace(config.drain_ms, "back handed back");
 }
 
 HF_TEST(run, a_park_stops_what_is_pure_and_waits_for_what_is_foreign, .init = set_up,
@@ -386,25 +397,14 @@ HF_TEST(run, a_park_stops_what_is_pure_and_waits_for_what_is_foreign, .init = se
 {
 	begin();
 	run_wish(run, WISH_PARK);
-	turn();
-	cr_assert_eq(phase.cancels, 1);
-	report((struct phase_result){ .outcome = PHASE_STOPPED });
-	expect_write("back parked");
-	answer_last();
+	expect_stop("back parked");
 
 	to_keyed();
 	run_wish(run, WISH_PARK);
-	turn();
-	cr_assert_eq(run_grace_ms(run), config.cancel_grace_ms);
-	report_done("{}");
-	expect_write("step keyed");
-	answer();
-	expect_write("back parked");
-	answer_last();
+	expect_grace(config.cancel_grace_ms, "back parked");
 }
 
-HF_TEST(run, what_is_broken_off_at_the_end_is_handed_back_as_sent, .init = set_up,
-	.fini = tear_down)
+HF_TEST(run, what_is_abandoned_at_the_end_is_handed_back_as_sent, .init = set_up, .fini = tear_down)
 {
 	to_keyed();
 	run_abandon(run);
@@ -441,7 +441,7 @@ HF_TEST(run, a_passed_deadline_fails_it, .init = set_up, .fini = tear_down)
 	expect_phase("pure");
 	cr_assert_leq(run_time_left_ms(run), 30);
 	wait_ms(60);
-	cr_assert_eq(phase.cancels, 1);
+	cr_assert_eq(phase.stops, 1);
 	report((struct phase_result){ .outcome = PHASE_STOPPED });
 	expect_write("failed");
 	expect_inside("\"type\":\"deadline\"");

@@ -102,10 +102,13 @@ HF_TEST(run, a_cancel_goes_on_to_the_undo_steps, .init = set_up_unsafe, .fini = 
 	answer_last();
 }
 
-static void claimed_to_undo(struct claimed_step *step, struct buf *state)
+static struct claimed_step to_undo;
+
+/* A cancelled task whose first phase is to be undone. */
+static void claimed_to_undo(struct buf *state)
 {
-	*step = step_at(0, state, "{}");
-	claim_steps(step, 1);
+	to_undo = step_at(0, state, "{}");
+	claim_steps(&to_undo, 1);
 	task.phase = UNDO_PHASE_FIRST;
 	task.cancel = true;
 }
@@ -182,8 +185,7 @@ HF_TEST(run, an_unsafe_program_that_asks_has_sent_nothing, .init = set_up_unsafe
 HF_TEST(run, an_undo_step_has_nobody_to_ask, .init = set_up_unsafe, .fini = tear_down)
 {
 	hf_cleanup(buf) struct buf state = {};
-	struct claimed_step step;
-	claimed_to_undo(&step, &state);
+	claimed_to_undo(&state);
 	begin();
 	report_asks(false);
 	expect_write("failed");
@@ -195,12 +197,11 @@ HF_TEST(run, undo_steps_run_under_a_cancel_and_past_the_deadline, .init = set_up
 	.fini = tear_down)
 {
 	hf_cleanup(buf) struct buf state = {};
-	struct claimed_step step;
-	claimed_to_undo(&step, &state);
+	claimed_to_undo(&state);
 	task.deadline_ms = task.now_ms - 1;
 	begin();
 	expect_phase("undo:pay");
-	cr_assert_eq(phase.cancels, 0, "neither stops them");
+	cr_assert_eq(phase.stops, 0, "neither stops them");
 	report((struct phase_result){ .outcome = PHASE_RETRY, .text = "503", .maybe_sent = true });
 	expect_write("retry sent undo:pay: 503; attempt 2 of 2");
 	answer_last();
@@ -216,8 +217,7 @@ HF_TEST(run, an_undo_step_that_fails_fails_the_task_and_says_so, .init = set_up_
 	.fini = tear_down)
 {
 	hf_cleanup(buf) struct buf state = {};
-	struct claimed_step step;
-	claimed_to_undo(&step, &state);
+	claimed_to_undo(&state);
 	begin();
 	report((struct phase_result){ .outcome = PHASE_FAILED, .text = "refused" });
 	expect_write("failed");
@@ -230,9 +230,8 @@ HF_TEST(run, an_undo_step_that_fails_fails_the_task_and_says_so, .init = set_up_
 HF_TEST(run, an_undone_phase_is_not_undone_twice, .init = set_up_unsafe, .fini = tear_down)
 {
 	hf_cleanup(buf) struct buf a = {}, b = {};
-	struct claimed_step steps[2];
-	claimed_to_undo(&steps[0], &a);
-	steps[1] = step_at(undo_phase(0), &b, "{}");
+	claimed_to_undo(&a);
+	struct claimed_step steps[] = { to_undo, step_at(undo_phase(0), &b, "{}") };
 	claim_steps(steps, 2);
 	begin();
 	cr_assert_eq(phase.starts, 0);

@@ -61,7 +61,7 @@ static bool read_all(char *bytes, size_t len)
 		else if (got == 0 && at == 0)
 			return false;
 		else if (got == 0 || errno != EINTR)
-			end_process(EXIT_WORKER_GONE, "holdfast: the worker is gone");
+			end_process(EXIT_WORKER_GONE, "the worker is gone");
 	}
 	return true;
 }
@@ -73,7 +73,7 @@ static void write_all(const char *bytes, size_t len)
 		if (sent > 0)
 			at += (size_t)sent;
 		else if (errno != EINTR)
-			end_process(EXIT_WORKER_GONE, "holdfast: the worker is gone");
+			end_process(EXIT_WORKER_GONE, "the worker is gone");
 	}
 }
 
@@ -85,10 +85,12 @@ static char *read_frame(size_t *len)
 		return nullptr;
 	*len = (size_t)head[0] << 24 | (size_t)head[1] << 16 | (size_t)head[2] << 8 | head[3];
 	if (*len == 0 || *len > FRAME_BYTES_MAX)
-		end_process(EXIT_PROTOCOL, "holdfast: a frame of a bad length");
+		end_process(EXIT_PROTOCOL, "a frame of a bad length");
 	char *bytes = malloc(*len);
-	if (!bytes || !read_all(bytes, *len))
-		end_process(EXIT_WORKER_GONE, "holdfast: a frame broke off");
+	if (!bytes)
+		tool_out_of_memory();
+	if (!read_all(bytes, *len))
+		end_process(EXIT_WORKER_GONE, "a frame broke off");
 	return bytes;
 }
 
@@ -118,7 +120,7 @@ static void frame_send(struct tool_run *run)
 {
 	size_t len = run->out.size - FRAME_HEAD_BYTES;
 	if (len > FRAME_BYTES_MAX)
-		end_process(EXIT_USAGE, "holdfast: a value or artifact over 16 MiB cannot be sent");
+		end_process(EXIT_USAGE, "a value or artifact over 16 MiB cannot be sent");
 	for (unsigned i = 0; i < FRAME_HEAD_BYTES; i++)
 		run->out.data[i] = (char)(unsigned char)(len >> (8 * (3 - i)));
 	write_all(run->out.data, run->out.size);
@@ -143,7 +145,7 @@ static bool take_frame(msgpack_unpacked *into)
 	if (!into->zone || !msgpack_zone_push_finalizer(into->zone, free, bytes))
 		tool_out_of_memory();
 	if (!tool_read(bytes, len, into->zone, &into->data))
-		end_process(EXIT_PROTOCOL, "holdfast: a frame that does not read");
+		end_process(EXIT_PROTOCOL, "a frame that does not read");
 	return true;
 }
 
@@ -170,9 +172,9 @@ static const msgpack_object *ask(struct tool_run *run, const char *type)
 	msgpack_unpacked_destroy(&run->answer);
 	msgpack_unpacked_init(&run->answer);
 	if (!next_frame(run, &run->answer))
-		end_process(EXIT_WORKER_GONE, "holdfast: the worker is gone");
+		end_process(EXIT_WORKER_GONE, "the worker is gone");
 	if (!is_text(tool_find(&run->answer.data, "t"), type))
-		end_process(EXIT_PROTOCOL, "holdfast: an answer of another type");
+		end_process(EXIT_PROTOCOL, "an answer of another type");
 	return &run->answer.data;
 }
 
@@ -189,23 +191,19 @@ const msgpack_object *tool_find(const msgpack_object *map, const char *name)
 	return nullptr;
 }
 
-static char *keep_text(struct tool_run *run, const char *text, size_t len)
-{
-	char *copy = msgpack_zone_malloc_no_align(run->kept, len + 1);
-	if (!copy)
-		tool_out_of_memory();
-	memcpy(copy, text, len);
-	copy[len] = '\0';
-	return copy;
-}
-
 const char *tool_text(struct tool_run *run, const msgpack_object *map, const char *name,
 		      const char *fallback)
 {
 	const msgpack_object *found = tool_find(map, name);
 	if (!found || found->type != MSGPACK_OBJECT_STR)
 		return fallback;
-	return keep_text(run, found->via.str.ptr, found->via.str.size);
+	uint32_t len = found->via.str.size;
+	char *copy = msgpack_zone_malloc_no_align(run->kept, len + 1);
+	if (!copy)
+		tool_out_of_memory();
+	memcpy(copy, found->via.str.ptr, len);
+	copy[len] = '\0';
+	return copy;
 }
 
 int64_t tool_int(const msgpack_object *map, const char *name, int64_t fallback)
@@ -394,7 +392,7 @@ const char *tool_key(struct tool_run *run, uint32_t call)
 	const msgpack_object *answer = ask(run, "value");
 	const char *key = tool_text(run, answer, "value", nullptr);
 	if (!key)
-		end_process(EXIT_PROTOCOL, "holdfast: no key in the answer");
+		end_process(EXIT_PROTOCOL, "no key in the answer");
 	return key;
 }
 
@@ -416,9 +414,9 @@ bool tool_cancelled(struct tool_run *run)
 		msgpack_unpacked frame;
 		msgpack_unpacked_init(&frame);
 		if (!take_frame(&frame))
-			end_process(EXIT_WORKER_GONE, "holdfast: the worker is gone");
+			end_process(EXIT_WORKER_GONE, "the worker is gone");
 		if (!is_cancel(&frame))
-			end_process(EXIT_PROTOCOL, "holdfast: a frame that was not asked for");
+			end_process(EXIT_PROTOCOL, "a frame that was not asked for");
 		run->cancelled = true;
 		msgpack_unpacked_destroy(&frame);
 	}
@@ -493,7 +491,7 @@ static int serve(struct tool_run *run, int (*function)(struct tool_run *run))
 {
 	run->number = tool_int(&run->frame.data, "run", 0);
 	if (!is_text(tool_find(&run->frame.data, "t"), "run"))
-		end_process(EXIT_PROTOCOL, "holdfast: a frame that is no run");
+		end_process(EXIT_PROTOCOL, "a frame that is no run");
 	run->cancelled = false; /* that was said of the run before */
 	run->task = tool_text(run, &run->frame.data, "task", "");
 	run->tool = tool_text(run, &run->frame.data, "tool", "");
