@@ -45,10 +45,10 @@ const api_files = [_][]const u8{
     "follow.c",    "listen.c",   "subscription.c",
 };
 const worker_files = [_][]const u8{
-    "ask.c",        "beat.c",       "breaker.c",    "downstream.c", "egress.c", "frame.c",         "host.c", "keeper.c", "last_words.c", "phase_http.c",
-    "phase_program.c", "phase_sql.c", "phase_wait.c", "plain.c", "remote.c", "retry.c",  "run.c", "run_apart.c", "run_keep.c",
-    "run_outcome.c", "run_phase.c", "run_undo.c", "run_write.c",     "rundir.c",    "say.c",       "span.c",      "spawn.c",
-    "tail.c",       "text.c",       "unpack.c",     "versions.c",      "worker.c",
+    "ask.c",        "beat.c",       "breaker.c",    "curl_loop.c", "downstream.c", "egress.c", "frame.c",         "host.c", "host_pool.c", "http_request.c", "keeper.c", "last_words.c", "phase_http.c",
+    "phase_program.c", "phase_sql.c", "phase_wait.c", "plain.c", "program_talk.c", "remote.c", "retry.c",  "run.c", "run_apart.c", "run_keep.c",
+    "run_outcome.c", "run_phase.c", "run_report.c", "run_sent.c", "run_undo.c", "run_write.c",     "rundir.c",    "say.c",       "span.c",      "spawn.c",
+    "stream.c", "tail.c",       "text.c",       "texts.c", "transfer.c", "unpack.c",     "versions.c",      "worker.c",
 };
 const runtime_tests = [_][]const u8{
     "test_config.c", "test_content.c", "test_id.c", "test_input.c", "test_json.c", "test_key.c",
@@ -77,8 +77,8 @@ const sim_runtime = [_][]const u8{
     "content.c", "sql_text.c", "uri_template.c", "value.c",
 };
 const sim_worker = [_][]const u8{
-    "ask.c", "beat.c", "frame.c", "last_words.c", "phase_http.c", "phase_program.c", "phase_sql.c", "phase_wait.c", "retry.c",
-    "run.c", "run_apart.c", "run_keep.c", "run_outcome.c", "run_phase.c", "run_undo.c", "run_write.c", "say.c", "span.c", "text.c",
+    "ask.c", "beat.c", "frame.c", "http_request.c", "last_words.c", "phase_http.c", "phase_program.c", "phase_sql.c", "phase_wait.c", "program_talk.c", "retry.c",
+    "run.c", "run_apart.c", "run_keep.c", "run_outcome.c", "run_phase.c", "run_report.c", "run_sent.c", "run_undo.c", "run_write.c", "say.c", "span.c", "text.c", "texts.c",
     "worker.c",
 };
 const sim_api = [_][]const u8{ "answer.c", "plain.c", "presence.c", "result.c", "watch.c" };
@@ -116,7 +116,7 @@ const worker_systems = [_][]const u8{"libcurl"};
 /// sql/plants/NAME.sql, which the migrations then carry behind the functions.
 const planted_files = [_][2][]const u8{
     .{ "key_with_attempt", "worker/run_phase.c" },
-    .{ "unknown_as_failed", "worker/run.c" },
+    .{ "unknown_as_failed", "worker/run_report.c" },
 };
 const planted_sql_file = "runtime/migrations.c";
 
@@ -154,7 +154,7 @@ pub fn build(b: *std.Build) void {
     man.addArgs(&.{ "help", "--man" });
     b.getInstallStep().dependOn(&b.addInstallFile(man.captureStdOut(.{}), "share/man/man1/holdfast.1").step);
     const sdk = p.library("holdfast_tool", &.{}, &.{"msgpack"});
-    sdk.root_module.addCSourceFile(.{ .file = b.path("worker/sdk/c/tool.c"), .flags = p.flags() });
+    p.sources(sdk.root_module, "worker/sdk/c", &.{ "read.c", "tool.c" });
     sdk.installHeader(b.path("worker/sdk/c/tool.h"), "holdfast/tool.h");
     b.installArtifact(sdk);
     p.example(sdk, "build_report", "render", "render.c", &.{ "cairo", "m" });

@@ -15,9 +15,10 @@
 #include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
+#include "worker/timer.h"
 
 constexpr size_t PROGRESS_ROWS_MAX = 256; /* of one beat; the rest goes with the next */
-constexpr int64_t RETRY_MS = 500;         /* after a beat that failed */
+constexpr int64_t FAILED_MS = 500;        /* from a beat that failed to the next */
 
 enum beat_state { BEAT_REGISTERING, BEAT_HELD, BEAT_LOST };
 
@@ -45,14 +46,6 @@ static int64_t margin_ms(const struct beat *beat)
 static int64_t lease_left_ms(const struct beat *beat)
 {
 	return beat->acknowledged + beat->settings.lease_ms - margin_ms(beat) - clock_boot_ms();
-}
-
-static void timer_set(struct beat *beat, ev_timer *timer, int64_t ms)
-{
-	ev_timer_stop(beat->loop, timer);
-	ev_now_update(beat->loop);
-	ev_timer_set(timer, (double)(ms > 0 ? ms : 0) / 1000, 0);
-	ev_timer_start(beat->loop, timer);
 }
 
 static int64_t interval_ms(const struct beat *beat)
@@ -88,7 +81,7 @@ static void acknowledge(struct beat *beat)
 		beat->state = BEAT_HELD;
 		beat->hooks.ready(beat->hooks.ctx);
 	}
-	timer_set(beat, &beat->end, lease_left_ms(beat));
+	timer_set(beat->loop, &beat->end, lease_left_ms(beat));
 }
 
 static void on_beat(void *ctx, enum hf_code code, bool alive, const struct beat_wish *wishes,
@@ -104,14 +97,15 @@ static void on_beat(void *ctx, enum hf_code code, bool alive, const struct beat_
 	else if (mine && code == HF_OK && beat->state != BEAT_LOST)
 		acknowledge(beat);
 	if (code != HF_OK)
-		log_warn("beat failed", "error", err ? err->text : nullptr, nullptr);
+		log_warn("a beat failed, the next follows soon", "error", err ? err->text : nullptr,
+			 nullptr);
 	if (beat->state == BEAT_LOST)
 		return;
 	for (size_t i = 0; mine && code == HF_OK && i < wishes_count; i++)
 		beat->hooks.wish(beat->hooks.ctx, &wishes[i]);
 	int64_t wait =
-	    code == HF_OK ? beat->sent_ms + interval_ms(beat) - clock_boot_ms() : RETRY_MS;
-	timer_set(beat, &beat->next, beat->again || !mine ? 0 : wait);
+	    code == HF_OK ? beat->sent_ms + interval_ms(beat) - clock_boot_ms() : FAILED_MS;
+	timer_set(beat->loop, &beat->next, beat->again || !mine ? 0 : wait);
 	beat->again = false;
 }
 
@@ -135,7 +129,7 @@ static void on_end(struct ev_loop *, ev_timer *timer, int)
 	struct beat *beat = container_of(timer, struct beat, end);
 	/* libev's clock stops while the machine sleeps, the boot-time clock doesn't. */
 	if (lease_left_ms(beat) > 0)
-		timer_set(beat, &beat->end, lease_left_ms(beat));
+		timer_set(beat->loop, &beat->end, lease_left_ms(beat));
 	else
 		lose(beat, false);
 }
@@ -146,7 +140,7 @@ static void begin(struct beat *beat)
 	beat->incarnation = uuid_new();
 	beat->number++;
 	beat->again = false;
-	timer_set(beat, &beat->next, 0);
+	timer_set(beat->loop, &beat->next, 0);
 }
 
 struct beat *beat_open(struct ev_loop *loop, struct store *store,
@@ -197,7 +191,7 @@ bool beat_may_send(const struct beat *beat)
 void beat_now(struct beat *beat)
 {
 	if (beat->state != BEAT_LOST)
-		timer_set(beat, &beat->next, 0);
+		timer_set(beat->loop, &beat->next, 0);
 }
 
 void beat_renew(struct beat *beat)

@@ -13,8 +13,8 @@
 struct beat;
 struct ev_loop;
 
-constexpr int64_t BEAT_MS_MAX_RUNNING =
-    1'000;                                  /* while anything runs: progress and cancels travel */
+/* While anything runs: progress and cancels travel with beats. */
+constexpr int64_t BEAT_MS_MAX_RUNNING = 1'000;
 constexpr int64_t BEAT_MARGIN_PERCENT = 20; /* of the lease, kept unused */
 
 struct beat_hooks {

@@ -3,7 +3,7 @@
  * proxy or credential taken from the environment, nothing sent again by itself. Only hosts and
  * addresses that egress.h allows are talked to; each host gets a bounded number of requests at a
  * time, and of repeats, and none while its breaker is open (breaker.h). What came of a call is told
- * apart as far as a sender can know (design §4, effect classes). */
+ * apart as far as a sender can know. */
 #pragma once
 
 #include <stddef.h>
@@ -31,17 +31,16 @@ constexpr size_t DOWNSTREAM_HOSTS_MAX = 256;        /* remembered while nothing 
 constexpr int64_t DOWNSTREAM_FAIR_MS = 1'000;
 
 struct downstream *downstream_open(struct ev_loop *loop, const struct breaker_limits *limits);
-/* Whom it may talk to, as egress_open takes it; until then nobody. The first success stands, later
- * calls do nothing. */
+/* Whom it may talk to, as egress_open takes it; until then nobody. */
 enum hf_code downstream_guard(struct downstream *downstream, const char *hosts,
 			      const char *addresses, struct slice conf, struct hf_err *err);
-/* Aborts what is left; `done` of it is not called. Takes nullptr. */
+/* Abandons what is left. Takes nullptr. */
 void downstream_close(struct downstream *downstream);
 
 struct downstream_request {
 	const char *method, *url;
 	const char *const *headers; /* "Name: value", nullptr-terminated */
-	struct slice body;          /* borrowed until `done` or downstream_cancel */
+	struct slice body;          /* borrowed until `done` or downstream_abandon */
 	bool has_body;
 	bool repeat;        /* counts against the host's budget of repeats, see retry.h */
 	bool insists;       /* goes out though the host's breaker is open */
@@ -84,4 +83,4 @@ void downstream_collect(const struct downstream *downstream);
 /* A byte of the request may have left. */
 bool downstream_sent(const struct downstream_call *call);
 /* Breaks it off; `done` is not called. True: a byte of the request may have left. */
-bool downstream_cancel(struct downstream_call *call);
+bool downstream_abandon(struct downstream_call *call);

@@ -329,15 +329,6 @@ bool frame_get(const struct frame *frame, const char *name, struct slice *msgpac
 	return false;
 }
 
-bool frame_get_text(const struct frame *frame, const char *name, struct slice *text)
-{
-	struct slice value, found;
-	if (!frame_get(frame, name, &value) || !value_text(value, &found))
-		return false;
-	*text = found;
-	return true;
-}
-
 /* The member's head, when it has one of these shapes. */
 static bool get_head(const struct frame *frame, const char *name, enum shape a, enum shape b,
 		     struct slice *value, struct head *head)
@@ -346,24 +337,34 @@ static bool get_head(const struct frame *frame, const char *name, enum shape a, 
 	       (head->shape == a || head->shape == b);
 }
 
-bool frame_get_any_text(const struct frame *frame, const char *name, struct slice *text)
+static bool get_body(const struct frame *frame, const char *name, enum shape shape,
+		     struct slice *body)
 {
 	struct slice value;
 	struct head head;
-	if (!get_head(frame, name, SHAPE_TEXT, SHAPE_TEXT, &value, &head))
+	if (!get_head(frame, name, shape, shape, &value, &head))
 		return false;
-	*text = (struct slice){ value.data + head.len, (size_t)head.body };
+	*body = (struct slice){ value.data + head.len, (size_t)head.body };
+	return true;
+}
+
+bool frame_get_any_text(const struct frame *frame, const char *name, struct slice *text)
+{
+	return get_body(frame, name, SHAPE_TEXT, text);
+}
+
+bool frame_get_text(const struct frame *frame, const char *name, struct slice *text)
+{
+	struct slice found;
+	if (!get_body(frame, name, SHAPE_TEXT, &found) || frame_utf8_len(found) != found.len)
+		return false;
+	*text = found;
 	return true;
 }
 
 bool frame_get_bin(const struct frame *frame, const char *name, struct slice *bytes)
 {
-	struct slice value;
-	struct head head;
-	if (!get_head(frame, name, SHAPE_BIN, SHAPE_BIN, &value, &head))
-		return false;
-	*bytes = (struct slice){ value.data + head.len, (size_t)head.body };
-	return true;
+	return get_body(frame, name, SHAPE_BIN, bytes);
 }
 
 bool frame_get_int(const struct frame *frame, const char *name, int64_t *value)

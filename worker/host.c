@@ -1,86 +1,29 @@
-/* host.c - the pool and the life of one tool process.
+/* host.c - the life of one tool process.
  *
  *   starting ──"ready"──▶ ready ⇄ (idle │ used) ──▶ ending ──all of it reaped──▶ gone
  *
- * Ending begins with host_kill or with the process's own exit once its user lets go. The child of
- * this process is the tool's keeper, which ends after all that it keeps. One that was killed leaves
- * them to this process, a subreaper, too: the sweep, a short timer, kills every child of ours that
- * is no keeper. Callbacks call the user last, because the user may give the host back there. */
-#include "worker/host.h"
-
+ * Ending begins with host_kill or with the process's own exit once its user lets go; the child of
+ * this process is the tool's keeper, whose end is awaited in host_pool.c. Callbacks call the user
+ * last, because the user may give the host back there. */
 #include <errno.h>
-#include <ev.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base.h"
 #include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
+#include "worker/host_private.h"
 #include "worker/keeper.h"
 #include "worker/rundir.h"
 #include "worker/spawn.h"
-#include "worker/tail.h"
-
-constexpr size_t READ_BYTES = 64 << 10;       /* of one read */
-constexpr size_t BUFFER_KEPT_BYTES = 1 << 20; /* a larger input buffer is freed when empty */
-constexpr double SWEEP_S = 0.005;             /* between two looks at what is ending */
-constexpr int64_t SWEEP_WARN_MS = 5'000;
-constexpr int64_t CLOSE_MS = 2'000; /* host_pool_close waits so long */
-
-struct host {
-	struct host_pool *pool;
-	struct host *next;
-	/* a copy of the spec; `command` resolved */
-	char *tool, *version, *folder, *program;
-	char **argv, **env_names;
-
-	pid_t pid;           /* of the keeper */
-	int socket;          /* -1: closed */
-	char *place;         /* working directory, or where plain mode has it */
-	struct plain *plain; /* nullptr: frames mode */
-	ev_io readable, writable;
-	ev_timer idle_timer;
-	struct tail log;
-	ev_child child;
-	bool ready, closed, exited, ending, gone, garbage;
-	int status, tasks;
-	int64_t ending_ms, warned_ms; /* since when; when it was last said that it takes long */
-	int64_t took_ms;              /* of a gone one: from host_kill on */
-	struct hf_err fault;
-	struct buf in, out;
-	size_t in_at; /* bytes of `in` that were taken */
-	char exit_text[64];
-
-	void (*on_change)(void *ctx); /* nullptr: idle, or without a user */
-	void *ctx;
-};
-
-struct host_pool {
-	struct ev_loop *loop;
-	struct rundir *rundir;
-	struct host *hosts; /* all, the gone ones of a user too */
-	size_t count;       /* not gone */
-	int number;
-	int64_t grace_ms;
-	_Atomic int64_t *until_ms; /* in a page that the keepers see */
-	ev_timer sweep;
-};
-
-static void sweep_start(struct host_pool *pool)
-{
-	if (!ev_is_active(&pool->sweep))
-		ev_timer_again(pool->loop, &pool->sweep);
-}
+#include "worker/texts.h"
 
 static void tell_user(struct host *host)
 {
@@ -95,7 +38,7 @@ static char **make_environment(const struct host *host)
 {
 	const char *home = host->plain ? plain_folder(host->plain) : host->place;
 	char **vars = host->plain ? plain_vars(host->plain) : nullptr;
-	size_t room = 8 + spawn_count(host->env_names) + spawn_count(vars);
+	size_t room = 8 + texts_count(host->env_names) + texts_count(vars);
 	char **env = hf_alloc(room * sizeof *env);
 	size_t count = 0;
 	env[count++] = host->plain ? spawn_path_with_self() : hf_format("PATH=%s", SPAWN_PATH);
@@ -120,17 +63,12 @@ static char **make_environment(const struct host *host)
 
 static void close_pipes(struct host *host)
 {
-	struct ev_loop *loop = host->pool->loop;
-	ev_io_stop(loop, &host->readable);
-	ev_io_stop(loop, &host->writable);
+	stream_close(&host->stream);
 	tail_stop(&host->log);
 	host->plain = plain_free(host->plain);
-	if (host->socket >= 0)
-		close(host->socket);
-	host->socket = -1;
 }
 
-static void host_free(struct host *host)
+void host_free(struct host *host)
 {
 	struct host **slot = &host->pool->hosts;
 	while (*slot != host)
@@ -144,10 +82,9 @@ static void host_free(struct host *host)
 	free(host->folder);
 	free(host->program);
 	free(host->place);
-	spawn_free(host->argv);
-	spawn_free(host->env_names);
-	buf_deinit(&host->in);
-	buf_deinit(&host->out);
+	texts_free(host->argv);
+	texts_free(host->env_names);
+	stream_deinit(&host->stream);
 	tail_deinit(&host->log);
 	free(host);
 }
@@ -165,36 +102,10 @@ void host_kill(struct host *host)
 	}
 	if (!host->exited)
 		kill(host->pid, SIGCONT); /* perhaps its tool had stopped it */
-	sweep_start(host->pool);
+	host_pool_sweep(host->pool);
 }
 
-static struct host *host_by_pid(const struct host_pool *pool, pid_t pid)
-{
-	struct host *host = pool->hosts;
-	while (host && (host->gone || host->pid != pid))
-		host = host->next;
-	return host;
-}
-
-/* Children of this process that are no keepers, but were left by one: how many are left. */
-static size_t kill_strangers(const struct host_pool *pool)
-{
-	char name[64];
-	snprintf(name, sizeof name, "/proc/self/task/%d/children", (int)getpid());
-	FILE *file = fopen(name, "re");
-	size_t found = 0;
-	for (int pid; file && fscanf(file, "%d", &pid) == 1;) {
-		if (host_by_pid(pool, pid))
-			continue;
-		kill(pid, SIGKILL);
-		found++;
-	}
-	if (file)
-		fclose(file);
-	return found;
-}
-
-static void host_went(struct host *host)
+void host_went(struct host *host)
 {
 	host->gone = true;
 	host->took_ms = clock_boot_ms() - host->ending_ms;
@@ -206,40 +117,6 @@ static void host_went(struct host *host)
 		host->on_change(host->ctx);
 	else
 		host_free(host);
-}
-
-static struct host *first_ending(const struct host_pool *pool, bool ended)
-{
-	for (struct host *host = pool->hosts; host; host = host->next) {
-		if (host->ending && !host->gone && (!ended || host->exited))
-			return host;
-	}
-	return nullptr;
-}
-
-static void warn_slow(const struct host_pool *pool)
-{
-	for (struct host *host = pool->hosts; host; host = host->next) {
-		if (!host->ending || host->gone ||
-		    clock_boot_ms() - host->warned_ms < SWEEP_WARN_MS)
-			continue;
-		host->warned_ms = clock_boot_ms();
-		log_warn("a killed tool process does not end", "tool", host->tool, "pid",
-			 LOG_INT(host->pid), nullptr);
-	}
-}
-
-static void on_sweep(struct ev_loop *, ev_timer *timer, int)
-{
-	struct host_pool *pool = container_of(timer, struct host_pool, sweep);
-	/* A killed keeper's children become ours, one generation at a time. */
-	if (kill_strangers(pool) == 0) {
-		for (struct host *host; (host = first_ending(pool, true));)
-			host_went(host);
-	}
-	warn_slow(pool);
-	if (!first_ending(pool, false))
-		ev_timer_stop(pool->loop, &pool->sweep);
 }
 
 static void on_child(struct ev_loop *loop, ev_child *child, int)
@@ -260,28 +137,16 @@ void host_log(struct host *host, struct buf *text)
 
 /* --- frames ----------------------------------------------------------------------------------- */
 
+/* A lost pipe: what is there to be read says the rest. */
 static void send_some(struct host *host)
 {
-	while (host->ready && host->socket >= 0 && host->out.len) {
-		ssize_t sent =
-		    send(host->socket, host->out.data, host->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (sent < 0 && errno == EAGAIN) {
-			ev_io_start(host->pool->loop, &host->writable);
-			return;
-		}
-		if (sent < 0 && errno == EINTR)
-			continue;
-		/* A lost pipe: what is there to be read says the rest. */
-		buf_consume(&host->out, sent < 0 ? host->out.len : (size_t)sent);
-	}
-	ev_io_stop(host->pool->loop, &host->writable);
-	if (host->out.room > BUFFER_KEPT_BYTES && host->out.len == 0)
-		buf_deinit(&host->out);
+	if (host->ready && host->stream.fd >= 0)
+		stream_send(&host->stream);
 }
 
 static void on_writable(struct ev_loop *, ev_io *io, int)
 {
-	struct host *host = container_of(io, struct host, writable);
+	struct host *host = container_of(io, struct host, stream.writable);
 	send_some(host);
 	if (!host_sending(host))
 		tell_user(host);
@@ -295,50 +160,19 @@ void host_send(struct host *host, const struct buf *frame)
 		plain_send(host->plain, frame);
 		return;
 	}
-	buf_add(&host->out, frame->data, frame->len);
+	buf_add(&host->stream.out, frame->data, frame->len);
 	send_some(host);
 }
 
 bool host_sending(const struct host *host)
 {
-	return host->ready && host->out.len > 0;
-}
-
-static struct slice unread(const struct host *host)
-{
-	struct slice all = buf_slice(&host->in);
-	return (struct slice){ all.data + host->in_at, all.len - host->in_at };
-}
-
-/* Reads once; false when nothing came. */
-static bool input_read(struct host *host)
-{
-	if (host->socket < 0 || host->closed)
-		return false;
-	if (host->in_at) {
-		buf_consume(&host->in, host->in_at);
-		host->in_at = 0;
-	}
-	if (host->in.len == 0 && host->in.room > BUFFER_KEPT_BYTES)
-		buf_deinit(&host->in);
-	void *room = buf_reserve(&host->in, READ_BYTES);
-	hf_assert(room);
-	ssize_t got = recv(host->socket, room, READ_BYTES, MSG_DONTWAIT);
-	if (got < 0 && (errno == EAGAIN || errno == EINTR))
-		return false;
-	if (got <= 0) {
-		host->closed = true;
-		ev_io_stop(host->pool->loop, &host->readable);
-		return false;
-	}
-	buf_grew(&host->in, (size_t)got);
-	return true;
+	return host->ready && host->stream.out.len > 0;
 }
 
 static void find_garbage(struct host *host)
 {
 	host->garbage = true;
-	ev_io_stop(host->pool->loop, &host->readable);
+	ev_io_stop(host->pool->loop, &host->stream.readable);
 }
 
 /* The first frame of a process. */
@@ -346,7 +180,7 @@ static void take_ready(struct host *host)
 {
 	struct frame frame;
 	size_t used;
-	enum frame_next next = frame_next(unread(host), &frame, &used, &host->fault);
+	enum frame_next next = stream_next(&host->stream, &frame, &used, &host->fault);
 	if (next == FRAME_PART)
 		return;
 	int64_t protocol = 0;
@@ -362,25 +196,24 @@ static void take_ready(struct host *host)
 		find_garbage(host);
 		return;
 	}
-	host->in_at += used;
 	host->ready = true;
 	send_some(host);
 }
 
 static void on_readable(struct ev_loop *loop, ev_io *io, int)
 {
-	struct host *host = container_of(io, struct host, readable);
+	struct host *host = container_of(io, struct host, stream.readable);
 	/* A user that takes no frames now is not to be waited for in the memory of this process. */
 	if (host->on_change && host->ready &&
-	    unread(host).len > FRAME_BYTES_MAX + FRAME_HEAD_BYTES) {
+	    stream_unread(&host->stream).len > FRAME_BYTES_MAX + FRAME_HEAD_BYTES) {
 		ev_io_stop(loop, io);
 		return;
 	}
-	input_read(host);
+	stream_read(&host->stream);
 	if (!host->ready && !host->garbage)
 		take_ready(host);
-	bool speaks = host->ready && unread(host).len > 0;
-	if (!host->on_change && (host->garbage || host->closed || speaks))
+	bool speaks = host->ready && stream_unread(&host->stream).len > 0;
+	if (!host->on_change && (host->garbage || host->stream.ended || speaks))
 		host_kill(host);
 	tell_user(host);
 }
@@ -389,9 +222,9 @@ static void on_readable(struct ev_loop *loop, ev_io *io, int)
 static void learn_start(struct host *host)
 {
 	char byte;
-	if (host->exited && !host->closed) {
-		host->closed = true;
-		host->ready = recv(host->socket, &byte, 1, MSG_DONTWAIT) == 0;
+	if (host->exited && !host->stream.ended) {
+		host->stream.ended = true;
+		host->ready = recv(host->stream.fd, &byte, 1, MSG_DONTWAIT) == 0;
 	}
 }
 
@@ -404,26 +237,25 @@ enum host_read host_read(struct host *host, struct frame *frame, struct hf_err *
 	}
 	while (!host->garbage && host->ready) {
 		size_t used;
-		enum frame_next next = frame_next(unread(host), frame, &used, &host->fault);
+		enum frame_next next = stream_next(&host->stream, frame, &used, &host->fault);
 		if (next == FRAME_WHOLE) {
 			/* The next one waits in the kernel until it is asked for. */
-			ev_io_stop(host->pool->loop, &host->readable);
-			host->in_at += used;
+			ev_io_stop(host->pool->loop, &host->stream.readable);
 			return HOST_FRAME;
 		}
 		if (next == FRAME_BAD)
 			find_garbage(host);
-		else if (!host->exited || !input_read(host))
+		else if (!host->exited || !stream_read(&host->stream))
 			break;
 	}
 	if (host->garbage) {
 		*err = host->fault;
 		return HOST_GARBAGE;
 	}
-	if (host->closed)
+	if (host->stream.ended)
 		return HOST_CLOSED;
-	if (host->socket >= 0)
-		ev_io_start(host->pool->loop, &host->readable);
+	if (host->stream.fd >= 0)
+		ev_io_start(host->pool->loop, &host->stream.readable);
 	return HOST_WAIT;
 }
 
@@ -472,7 +304,7 @@ const char *host_exit_text(struct host *host)
 	return host->exit_text;
 }
 
-/* --- the pool --------------------------------------------------------------------------------- */
+/* --- its start -------------------------------------------------------------------------------- */
 
 static void on_idle_timer(struct ev_loop *, ev_timer *timer, int)
 {
@@ -482,14 +314,12 @@ static void on_idle_timer(struct ev_loop *, ev_timer *timer, int)
 static void start_watchers(struct host *host)
 {
 	struct ev_loop *loop = host->pool->loop;
-	ev_io_init(&host->readable, on_readable, host->socket, EV_READ);
-	ev_io_init(&host->writable, on_writable, host->socket, EV_WRITE);
 	ev_timer_init(&host->idle_timer, on_idle_timer, (double)HOST_IDLE_MS / 1000., 0.);
 	ev_child_init(&host->child, on_child, host->pid, 0);
 	if (host->plain)
 		plain_start(host->plain);
 	else
-		ev_io_start(loop, &host->readable);
+		ev_io_start(loop, &host->stream.readable);
 	ev_child_start(loop, &host->child);
 }
 
@@ -535,7 +365,7 @@ static enum hf_code spawn_host(struct host *host, int frames, int log, struct hf
 		spawn.output = plain_stdout(host->plain);
 	}
 	enum hf_code code = spawn_process(&spawn, &host->pid, err);
-	spawn_free(spawn.envp);
+	texts_free(spawn.envp);
 	return code;
 }
 
@@ -553,7 +383,7 @@ static enum hf_code start_process(struct host *host, const struct plain_spec *pl
 	if (code == HF_OK)
 		code = spawn_host(host, frames[1], log[1], err);
 	if (code == HF_OK) {
-		host->socket = frames[0];
+		stream_open(&host->stream, pool->loop, frames[0], on_readable, on_writable);
 		tail_start(&host->log, pool->loop, log[0]);
 		frames[0] = log[0] = -1;
 	} else if (host->place) {
@@ -564,8 +394,8 @@ static enum hf_code start_process(struct host *host, const struct plain_spec *pl
 	return code;
 }
 
-static enum hf_code host_start(struct host_pool *pool, const struct host_spec *spec,
-			       struct host **out, struct hf_err *err)
+enum hf_code host_start(struct host_pool *pool, const struct host_spec *spec, struct host **out,
+			struct hf_err *err)
 {
 	if (pool->count >= HOST_COUNT_MAX) {
 		metric_add(METRIC_bound_refused_total, "hosts", 1);
@@ -582,8 +412,8 @@ static enum hf_code host_start(struct host_pool *pool, const struct host_spec *s
 		.version = hf_strdup(spec->version),
 		.folder = folder,
 		.argv = spawn_resolve(folder, spec->command),
-		.env_names = spawn_copy(spec->env),
-		.socket = -1,
+		.env_names = texts_copy(spec->env),
+		.stream = { .fd = -1 },
 		.log = { .fd = -1 },
 	};
 	pool->hosts = host;
@@ -603,194 +433,20 @@ static enum hf_code host_start(struct host_pool *pool, const struct host_spec *s
 	return HF_OK;
 }
 
-static bool host_fits(const struct host *host, const char *folder, char *const *argv,
-		      char *const *env)
-{
-	return !host->on_change && !host->ending && strcmp(host->folder, folder) == 0 &&
-	       spawn_same(host->argv, argv) && spawn_same(host->env_names, env);
-}
+/* --- idle ------------------------------------------------------------------------------------- */
 
-/* Nothing was said since its last run: what it might have said belongs to nobody. */
-static bool is_quiet(const struct host *host)
+bool host_is_quiet(const struct host *host)
 {
 	char byte;
-	return !host->exited && !host->closed && !host->garbage && unread(host).len == 0 &&
-	       host->out.len == 0 && recv(host->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-	       errno == EAGAIN;
+	return !host->exited && !host->stream.ended && !host->garbage &&
+	       stream_unread(&host->stream).len == 0 && host->stream.out.len == 0 &&
+	       recv(host->stream.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-static struct host *find_idle(struct host_pool *pool, const struct host_spec *spec, size_t *count)
-{
-	char *folder = realpath(spec->folder, nullptr);
-	if (!folder)
-		return nullptr;
-	char **argv = spawn_resolve(folder, spec->command);
-	struct host *found = nullptr;
-	for (struct host *host = pool->hosts; host; host = host->next) {
-		if (!host_fits(host, folder, argv, spec->env))
-			continue;
-		*count += 1;
-		if (host->ready && !is_quiet(host))
-			host_kill(host);
-		else if (!found || (host->ready && !found->ready))
-			found = host;
-	}
-	spawn_free(argv);
-	free(folder);
-	return found;
-}
-
-enum hf_code host_take(struct host_pool *pool, const struct host_spec *spec,
-		       void (*on_change)(void *ctx), void *ctx, struct host **out,
-		       struct hf_err *err)
-{
-	hf_assert(on_change);
-	hf_assert(spec->command && spec->command[0]);
-	size_t idle = 0;
-	struct host *host = spec->plain ? nullptr : find_idle(pool, spec, &idle);
-	if (!host)
-		hf_try(host_start(pool, spec, &host, err));
-	ev_timer_stop(pool->loop, &host->idle_timer);
-	host->on_change = on_change;
-	host->ctx = ctx;
-	host->tasks++;
-	if (host->tasks > 1)
-		tail_clear(&host->log);
-	host->log.bytes = 0;
-	*out = host;
-	return HF_OK;
-}
-
-static void wait_idle(struct host *host)
+void host_wait_idle(struct host *host)
 {
 	ev_timer_set(&host->idle_timer, (double)HOST_IDLE_MS / 1000., 0.);
 	ev_timer_start(host->pool->loop, &host->idle_timer);
 	/* Whatever it says from here on is a fault. */
-	ev_io_start(host->pool->loop, &host->readable);
-}
-
-/* The replacement of a used-up process, ready before it is asked for. */
-static void start_ahead(const struct host *old)
-{
-	struct host_spec spec = { old->tool, old->version,   old->folder,
-				  old->argv, old->env_names, nullptr };
-	struct host *host;
-	struct hf_err err;
-	if (host_start(old->pool, &spec, &host, &err) == HF_OK)
-		wait_idle(host);
-	else
-		log_warn("no tool process was started ahead", "tool", old->tool, "error", err.text,
-			 nullptr);
-}
-
-void host_put(struct host *host)
-{
-	hf_assert(host->on_change);
-	host->on_change = nullptr;
-	if (host->gone) {
-		host_free(host);
-		return;
-	}
-	struct host_spec spec = { host->tool, host->version,   host->folder,
-				  host->argv, host->env_names, nullptr };
-	bool sound = !host->plain && !host->ending && host->ready && is_quiet(host) &&
-		     rundir_clear(host->place);
-	/* Counted with itself: it has no user by now. */
-	size_t idle = 0;
-	if (sound)
-		find_idle(host->pool, &spec, &idle);
-	if (sound && host->tasks < HOST_TASKS_MAX && idle <= HOST_IDLE_MAX) {
-		wait_idle(host);
-		return;
-	}
-	host_kill(host);
-	if (sound && host->tasks >= HOST_TASKS_MAX)
-		start_ahead(host);
-}
-
-enum hf_code host_pool_open(struct ev_loop *loop, const char *state_dir, int64_t cancel_grace_ms,
-			    struct host_pool **out, struct hf_err *err)
-{
-	hf_assert(ev_is_default_loop(loop));
-	struct rundir *rundir;
-	hf_try(rundir_open(state_dir, &rundir, err));
-	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0) {
-		rundir_close(rundir);
-		return hf_fail(err, HF_SYSTEM, "no subreaper: %s", strerror(errno));
-	}
-	void *page = mmap(nullptr, sizeof(_Atomic int64_t), PROT_READ | PROT_WRITE,
-			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (page == MAP_FAILED) {
-		rundir_close(rundir);
-		return hf_fail(err, HF_SYSTEM, "no shared page: %s", strerror(errno));
-	}
-	struct host_pool *pool = hf_alloc(sizeof *pool);
-	pool->until_ms = page;
-	*pool->until_ms = KEEPER_NO_LEASE;
-	pool->loop = loop;
-	pool->rundir = rundir;
-	pool->grace_ms = cancel_grace_ms;
-	ev_timer_init(&pool->sweep, on_sweep, 0., SWEEP_S);
-	*out = pool;
-	return HF_OK;
-}
-
-void host_pool_lease(struct host_pool *pool, int64_t until_ms)
-{
-	atomic_store(pool->until_ms, until_ms);
-}
-
-void host_pool_kill(struct host_pool *pool)
-{
-	for (struct host *host = pool->hosts; host; host = host->next)
-		host_kill(host);
-}
-
-void host_pool_collect(const struct host_pool *pool)
-{
-	metric_bound("hosts", (int64_t)pool->count, (int64_t)HOST_COUNT_MAX);
-}
-
-size_t host_pool_count(const struct host_pool *pool)
-{
-	return pool->count;
-}
-
-int64_t host_grace_ms(const struct host_pool *pool)
-{
-	return pool->grace_ms;
-}
-
-/* Reaps by hand, without the loop. */
-static void reap_rest(struct host_pool *pool)
-{
-	int status;
-	for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-		struct host *host = host_by_pid(pool, pid);
-		if (host)
-			host->exited = true;
-	}
-	if (kill_strangers(pool) > 0)
-		return;
-	for (struct host *host; (host = first_ending(pool, true));)
-		host_went(host);
-}
-
-void host_pool_close(struct host_pool *pool)
-{
-	for (struct host *host = pool->hosts; host; host = host->next)
-		host->on_change = nullptr;
-	host_pool_kill(pool);
-	int64_t end = clock_boot_ms() + CLOSE_MS;
-	while (pool->count && clock_boot_ms() < end) {
-		reap_rest(pool);
-		nanosleep(&(struct timespec){ .tv_nsec = 1'000'000 }, nullptr);
-	}
-	/* Those that a user had and were gone already, and those that do not end. */
-	while (pool->hosts)
-		host_free(pool->hosts);
-	ev_timer_stop(pool->loop, &pool->sweep);
-	munmap(pool->until_ms, sizeof *pool->until_ms);
-	rundir_close(pool->rundir);
-	free(pool);
+	ev_io_start(host->pool->loop, &host->stream.readable);
 }

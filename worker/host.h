@@ -35,10 +35,9 @@ constexpr int64_t HOST_FILE_BYTES_MAX = 1LL << 30;     /* RLIMIT_FSIZE */
 constexpr int64_t HOST_PROTOCOL = 1;                   /* what "ready" must say */
 
 /* Removes what killed workers left under STATE_DIR/run (directories and processes) and makes this
- * worker's own place there. `cancel_grace_ms` is kept for the users, see host_grace_ms.
- * HF_SYSTEM: the directory cannot be made. */
-enum hf_code host_pool_open(struct ev_loop *loop, const char *state_dir, int64_t cancel_grace_ms,
-			    struct host_pool **out, struct hf_err *err);
+ * worker's own place there; STATE_DIR is absolute. HF_SYSTEM: it cannot be made. */
+enum hf_code host_pool_open(struct ev_loop *loop, const char *state_dir, struct host_pool **out,
+			    struct hf_err *err);
 /* Until when on the boot clock its hosts may live, by the last lease. Before the first call, they
  * may. */
 void host_pool_lease(struct host_pool *pool, int64_t until_ms);
@@ -51,7 +50,6 @@ size_t host_pool_count(const struct host_pool *pool);
 /* The end of the process: kills what is left and waits for it, blocking, for at most two seconds.
  * Users that still have a host are never called again and must not touch it. */
 void host_pool_close(struct host_pool *pool);
-int64_t host_grace_ms(const struct host_pool *pool);
 
 struct host_spec {
 	const char *tool, *version; /* for logs */

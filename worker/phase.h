@@ -1,4 +1,4 @@
-/* phase.h - what a phase kind is to run.c, and what run.c offers it. A kind's start ends by calling
+/* phase.h - what a phase kind is to a run, and what a run offers it. A kind's start ends by calling
  * run_phase_done exactly once, later or from inside; it gets the derived key, it never makes one.
  */
 #pragma once
@@ -15,10 +15,17 @@ struct ev_loop;
 struct run;
 struct worker;
 
+/* What it does may happen outside of Postgres and this machine: nobody can take it back or run it
+ * again unasked. */
+static inline bool effect_is_foreign(enum effect_class effect)
+{
+	return effect != EFFECT_PURE && effect != EFFECT_LOCAL;
+}
+
 enum phase_outcome {
 	PHASE_DONE,      /* `state` is the phase's state; commit the recovery point */
 	PHASE_COMMITTED, /* as DONE, but the phase committed its recovery point itself (sql) */
-	PHASE_RETRY,     /* an attempt failed for a passing reason */
+	PHASE_RETRY,     /* this attempt failed for a passing reason */
 	PHASE_AGAIN, /* ask again after delay_ms; no attempt spent (409, reading back too early) */
 	PHASE_CRASHED,    /* the tool's process died or broke the protocol: infrastructure */
 	PHASE_TOOL_ERROR, /* the tool says no: completed with isError, `text` for the model */
@@ -27,8 +34,8 @@ enum phase_outcome {
 	PHASE_UNVERIFIED, /* accepted downstream, not yet seen; look again after delay_ms */
 	PHASE_ASK, /* asks its caller: `state` is the questions (ask.h), delay_ms how long an answer
 		    * is waited for, 0: until the deadline */
-	PHASE_CANCELLED, /* stopped because phase_kind.cancel was called; nothing is in flight */
-	PHASE_LOST,      /* the fence said no: forget the run */
+	PHASE_STOPPED, /* stopped because phase_kind.stop was called; nothing is in flight */
+	PHASE_LOST,    /* the fence said no: forget the run */
 };
 
 struct phase_result {
@@ -43,13 +50,13 @@ struct phase_result {
 
 struct phase_kind {
 	enum phase_type type;
-	/* What is given back comes to cancel; nullptr where start has called run_phase_done
-	 * already. */
+	/* What is given back comes to stop; nullptr where start has called run_phase_done already.
+	 */
 	void *(*start)(struct run *run);
-	/* Stop soon: pure and local work at once, a foreign mutation in flight is waited for up to
-	 * cancel_grace_ms and its answer reported as usual. `lost`: the claim is gone, stop
-	 * everything at once and report PHASE_LOST. May be called more than once. */
-	void (*cancel)(void *state, bool lost);
+	/* Pure and local work at once; a foreign request in flight is waited for, for its grace,
+	 * and its answer reported as usual. `lost`: the claim is gone, everything stops at once and
+	 * PHASE_LOST is reported. May be called more than once. */
+	void (*stop)(void *state, bool lost);
 };
 #define PHASE(id, name, ...) extern const struct phase_kind phase_##name;
 #include "runtime/phases.def"
@@ -77,7 +84,7 @@ enum hf_code run_derive(const struct run *run, uint32_t call, char *text, struct
 const struct template_scope *run_scope(const struct run *run);
 /* All states so far as one JSON object {phase: state}. Valid while the phase runs. */
 struct slice run_states_json(struct run *run);
-/* Attempt of this phase (business attempts and crashes alike), from 1. */
+/* What a tool is told of as its attempt, from 1: starts that ended in a crash count as well. */
 int run_attempt(const struct run *run);
 /* The database's time, in ms since 1970: as of the claim, and the boot clock since. */
 int64_t run_database_ms(const struct run *run);
@@ -91,7 +98,7 @@ bool run_may_send(const struct run *run);
 void run_progress(struct run *run, double fraction, struct slice text);
 
 /* Durable checkpoint inside a program phase: first write per name wins. `done` comes with ok false
- * when the claim is lost (the phase will be cancelled with lost = true). */
+ * when the claim is lost (the phase is then stopped with `lost`). */
 void run_checkpoint(struct run *run, struct slice name, struct slice value_msgpack,
 		    void (*done)(void *ctx, bool ok), void *ctx);
 /* The value of a checkpoint of this phase, from this or an earlier attempt; false: none. */

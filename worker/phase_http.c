@@ -5,7 +5,7 @@
  *           └─► asking* (lookup, unless ─┬─► preparing     │       └─► accepting* ─┐ (verify)
  *               provably the first)      └─► reported      │   looking* ◄──────────┴─► start
  *                                                          │      └─► reported: seen, unverified
- *                                                          └─ cancelled: waits for the answer
+ *                                                          └─ stopped: waits for the answer
  *                                                             for up to the grace, then breaks off
  *   * suspended: the artifact, the answer, the store or the grace timer resumes it.
  *
@@ -36,37 +36,28 @@
 #include <ev.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 
 #include "runtime/base.h"
-#include "runtime/config.h"
 #include "runtime/json.h"
-#include "runtime/log.h"
 #include "runtime/random.h"
 #include "runtime/value.h"
 #include "worker/downstream.h"
+#include "worker/http_request.h"
 #include "worker/phase.h"
 #include "worker/run.h"
 #include "worker/text.h"
+#include "worker/timer.h"
 #include "worker/worker.h"
 
-constexpr size_t URL_LEN_MAX = 8'192;
-constexpr size_t HEADERS_MAX = 64;
-constexpr size_t BODY_BYTES_MAX = 64 << 20;
 constexpr size_t STATE_TEXT_LEN_MAX = 64 << 10; /* of {"text": …} */
 constexpr int64_t AGAIN_MS = 1'000;             /* after a 409 without Retry-After */
 constexpr int64_t AGAIN_SPREAD_MS = 500;        /* chance on top, so that waiters drift apart */
-constexpr int64_t UNGUARDED_MS = 5'000;         /* for an operator to mend the settings */
 
 struct http_phase {
 	struct run *run;
 	const struct phase_spec *spec;
-	const struct request_spec *request; /* in the making or on its way */
-	struct buf url, body, media_type;
-	char *headers[HEADERS_MAX + 1]; /* nullptr-terminated */
-	size_t headers_count;
-	bool has_body;
+	const struct request_spec *wanted; /* in the making or on its way, as `request` */
+	struct http_request request;
 	bool asking;      /* reading back, not the request itself */
 	bool accepted;    /* a 2xx came that is to be verified; what is asked is whether it shows */
 	bool early;       /* asked at a time when "absent" proves nothing */
@@ -74,18 +65,14 @@ struct http_phase {
 	bool fetching;    /* the artifact is on its way */
 	struct downstream_call *call;
 	ev_timer grace;
-	bool stopping; /* cancel was called: break off what is safe to break off */
+	bool stopping; /* told to stop: what is safe to abandon is */
 };
 
 static void http_free(struct http_phase *phase)
 {
 	hf_assert(!phase->call);
 	ev_timer_stop(run_loop(phase->run), &phase->grace);
-	for (size_t i = 0; i < phase->headers_count; i++)
-		free(phase->headers[i]);
-	buf_deinit(&phase->url);
-	buf_deinit(&phase->body);
-	buf_deinit(&phase->media_type);
+	http_request_clear(&phase->request);
 	free(phase);
 }
 
@@ -108,156 +95,34 @@ static bool has_effect(const struct http_phase *phase)
 	return !phase->asking && phase->spec->effect != EFFECT_PURE;
 }
 
-/* --- the request --------------------------------------------------------------------------------
- */
+/* --- the request ------------------------------------------------------------------------------ */
 
 static void send_request(struct http_phase *phase);
-
-static bool header_is_clean(const char *line)
-{
-	for (; *line; line++)
-		if ((unsigned char)*line < 0x20 || *line == 0x7F)
-			return false;
-	return true;
-}
-
-static enum hf_code add_header(struct http_phase *phase, const char *name, const char *value,
-			       struct hf_err *err)
-{
-	if (phase->headers_count == HEADERS_MAX)
-		return hf_fail(err, HF_LIMIT, "more than %zu headers", HEADERS_MAX);
-	/* curl's spelling of a header without a value has a semicolon. */
-	char *line = *value ? hf_format("%s: %s", name, value) : hf_format("%s;", name);
-	phase->headers[phase->headers_count++] = line;
-	if (!header_is_clean(line))
-		return hf_fail(err, HF_INVALID, "a control character in the value of header %s",
-			       name);
-	return HF_OK;
-}
-
-/* The headers of the template, whose values may be strings, numbers or booleans. */
-static enum hf_code add_spec_headers(struct http_phase *phase, bool *typed, struct hf_err *err)
-{
-	if (phase->request->headers.len == 0)
-		return HF_OK;
-	hf_cleanup(buf) struct buf filled = {};
-	if (template_json(phase->request->headers, run_scope(phase->run), &filled, err) != HF_OK)
-		return hf_wrap(err, "headers");
-	struct slice name, value;
-	for (size_t at = 0; json_object_next(buf_slice(&filled), &at, &name, &value);) {
-		hf_cleanup(buf) struct buf name_text = {}, value_text = {};
-		json_string_decode(name, &name_text);
-		if (json_type_of(value) == JSON_STRING)
-			json_string_decode(value, &value_text);
-		else
-			buf_add_slice(&value_text, value);
-		*typed =
-		    *typed || (name_text.data && strcasecmp(name_text.data, "content-type") == 0);
-		hf_try(
-		    add_header(phase, name_text.data, value_text.data ? value_text.data : "", err));
-	}
-	return HF_OK;
-}
-
-static bool has_header(const struct http_phase *phase, const char *name)
-{
-	size_t len = strlen(name);
-	for (size_t i = 0; i < phase->headers_count; i++)
-		if (strncasecmp(phase->headers[i], name, len) == 0 &&
-		    (phase->headers[i][len] == ':' || phase->headers[i][len] == ';'))
-			return true;
-	return false;
-}
-
-/* The caller's trace with a span of this attempt, where the template names none of its own. Its
- * baggage stays here: it may hold anything, and downstream is not the caller's to tell it. */
-static enum hf_code add_trace_headers(struct http_phase *phase, struct hf_err *err)
-{
-	const struct trace *trace = run_trace(phase->run);
-	const char *parent = run_traceparent(phase->run);
-	if (!*parent || has_header(phase, "traceparent") || has_header(phase, "tracestate"))
-		return HF_OK;
-	hf_try(add_header(phase, "traceparent", parent, err));
-	if (!trace->state.len)
-		return HF_OK;
-	char *state = hf_strndup(trace->state.data, trace->state.len);
-	enum hf_code code = add_header(phase, "tracestate", state, err);
-	free(state);
-	return code;
-}
-
-static enum hf_code make_headers(struct http_phase *phase, struct hf_err *err)
-{
-	bool typed = false;
-	hf_try(add_spec_headers(phase, &typed, err));
-	if (!phase->asking && phase->spec->effect == EFFECT_KEYED)
-		hf_try(add_header(phase, phase->spec->key_header, run_key(phase->run), err));
-	if (phase->has_body && !typed)
-		hf_try(add_header(phase, "Content-Type",
-				  phase->media_type.len > 0 ? phase->media_type.data
-							    : "application/json",
-				  err));
-	return add_trace_headers(phase, err);
-}
-
-/* All but the body of an artifact. `artifact`: its name, where there is one. */
-static enum hf_code make_request(struct http_phase *phase, struct buf *artifact, struct hf_err *err)
-{
-	const struct request_spec *request = phase->request;
-	const struct template_scope *scope = run_scope(phase->run);
-	phase->url.max = URL_LEN_MAX;
-	phase->body.max = BODY_BYTES_MAX;
-	if (template_text(request->url, true, scope, &phase->url, err) != HF_OK)
-		return hf_wrap(err, "url");
-	if (phase->url.overflow || phase->url.len == 0)
-		return hf_fail(err, HF_LIMIT, "the URL is empty or over %zu bytes", URL_LEN_MAX);
-	phase->has_body = request->json.len > 0 || request->body_artifact.len > 0;
-	if (request->json.len > 0 &&
-	    template_json(request->json, scope, &phase->body, err) != HF_OK)
-		return hf_wrap(err, "json");
-	if (phase->body.overflow)
-		return hf_fail(err, HF_LIMIT, "the body is over %zu bytes", BODY_BYTES_MAX);
-	if (request->body_artifact.len == 0)
-		return HF_OK;
-	hf_cleanup(buf) struct buf name = {};
-	if (template_json(request->body_artifact, scope, &name, err) != HF_OK)
-		return hf_wrap(err, "body_artifact");
-	if (json_type_of(buf_slice(&name)) != JSON_STRING)
-		return hf_fail(err, HF_INVALID, "the name of the artifact is no string");
-	json_string_decode(buf_slice(&name), artifact);
-	return HF_OK;
-}
 
 static void on_artifact(void *ctx, bool found, struct slice media_type, struct slice content)
 {
 	struct http_phase *phase = ctx;
 	phase->fetching = false;
 	if (!found) {
-		report_text(phase, PHASE_FAILED, "the artifact of the body does not exist");
+		report_text(phase, PHASE_FAILED,
+			    "body_artifact names an artifact that this task does not have");
 		return;
 	}
-	buf_add_slice(&phase->media_type, media_type);
-	buf_add_slice(&phase->body, content);
-	if (phase->body.overflow)
-		report_text(phase, PHASE_FAILED, "the artifact is too large for a body");
+	if (!http_request_attach(&phase->request, media_type, content))
+		report_text(phase, PHASE_FAILED,
+			    "the artifact of body_artifact is too large for a body");
 	else
 		send_request(phase);
 }
 
-static void prepare(struct http_phase *phase, const struct request_spec *request, bool asking)
+static void prepare(struct http_phase *phase, const struct request_spec *wanted, bool asking)
 {
 	struct hf_err err = {};
 	hf_cleanup(buf) struct buf artifact = {};
-	for (; phase->headers_count > 0; phase->headers_count--) {
-		free(phase->headers[phase->headers_count - 1]);
-		phase->headers[phase->headers_count - 1] = nullptr;
-	}
-	buf_clear(&phase->url);
-	buf_clear(&phase->body);
-	buf_clear(&phase->media_type);
-	phase->request = request;
+	http_request_clear(&phase->request);
+	phase->wanted = wanted;
 	phase->asking = asking;
-	if (make_request(phase, &artifact, &err) != HF_OK) {
+	if (http_request_fill(&phase->request, wanted, phase->run, &artifact, &err) != HF_OK) {
 		/* A read-back that cannot even be asked leaves what happened open. */
 		bool open = asking && run_sent_age_ms(phase->run) >= 0;
 		report_text(phase, open ? PHASE_UNKNOWN : PHASE_FAILED, err.text);
@@ -269,8 +134,26 @@ static void prepare(struct http_phase *phase, const struct request_spec *request
 	}
 }
 
-/* --- the answer ---------------------------------------------------------------------------------
- */
+/* --- the answer ----------------------------------------------------------------------------- */
+
+enum { SEE_OTHER = 303, REQUEST_TIMEOUT = 408, CONFLICT = 409, TOO_EARLY = 425, TOO_MANY = 429 };
+
+static bool is_success(const struct downstream_answer *answer)
+{
+	return answer->status >= 200 && answer->status < 300;
+}
+
+/* Nobody can tell whether the request was taken. */
+static bool is_ambiguous(const struct downstream_answer *answer)
+{
+	return answer->status >= 500 || answer->status == REQUEST_TIMEOUT;
+}
+
+/* It was not taken, and may be later. */
+static bool is_put_off(const struct downstream_answer *answer)
+{
+	return answer->status == TOO_EARLY || answer->status == TOO_MANY;
+}
 
 /* What the phase's state is, as JSON. */
 static void state_json(const struct downstream_answer *answer, struct buf *out)
@@ -316,7 +199,7 @@ static void retry(struct http_phase *phase, const struct downstream_answer *answ
 	hf_cleanup(buf) struct buf text = {};
 	with_retry_after(answer, &text);
 	report(phase, &(struct phase_result){
-			  .outcome = stopped ? PHASE_CANCELLED : PHASE_RETRY,
+			  .outcome = stopped ? PHASE_STOPPED : PHASE_RETRY,
 			  .text = text.data,
 			  .answer = answer->reason,
 			  .delay_ms = answer->retry_after_ms > 0 ? answer->retry_after_ms : 0,
@@ -352,10 +235,7 @@ static void refuse(struct http_phase *phase, const char *text, bool maybe_execut
 					      .maybe_executed = maybe_executed || earlier });
 }
 
-/* --- accepted, and not yet seen ----------------------------------------------------------------
- */
-
-static void prepare(struct http_phase *phase, const struct request_spec *request, bool asking);
+/* --- accepted, and not yet seen ------------------------------------------------------------- */
 
 static void look(struct http_phase *phase)
 {
@@ -366,9 +246,9 @@ static void on_accepted(void *ctx, bool ok)
 {
 	struct http_phase *phase = ctx;
 	if (!ok)
-		return; /* the claim is lost, and cancel comes */
+		return; /* the claim is lost, and stop comes */
 	if (phase->stopping)
-		report_text(phase, PHASE_CANCELLED, "stopped before it was seen");
+		report_text(phase, PHASE_STOPPED, "stopped before it was seen");
 	else
 		look(phase);
 }
@@ -427,8 +307,7 @@ static void looked(struct http_phase *phase, const struct downstream_answer *ans
 {
 	struct hf_err err = {};
 	struct slice found, body = json_trim(answer->body);
-	bool seen = answer->status >= 200 && answer->status < 300 && body.len > 0 &&
-		    json_scan(body, &err) == HF_OK &&
+	bool seen = is_success(answer) && body.len > 0 && json_scan(body, &err) == HF_OK &&
 		    json_pointer(body, slice_of(phase->spec->verify.done_when), &found);
 	if (seen)
 		done_with(phase, answer);
@@ -436,23 +315,20 @@ static void looked(struct http_phase *phase, const struct downstream_answer *ans
 		not_seen(phase, answer->reason, answer->retry_after_ms);
 }
 
-/* --- what an answer comes to -------------------------------------------------------------------
- */
+/* --- what an answer comes to ---------------------------------------------------------------- */
 
 static void request_answered(struct http_phase *phase, const struct downstream_answer *answer)
 {
-	constexpr int SEE_OTHER = 303, REQUEST_TIMEOUT = 408, CONFLICT = 409, TOO_EARLY = 425,
-		      TOO_MANY = 429;
 	bool effect = has_effect(phase);
 	int status = answer->status;
 	char text[300];
-	if (status >= 200 && status < 300 && phase->spec->verify.request.method) {
+	if (is_success(answer) && phase->spec->verify.request.method) {
 		accept(phase, answer);
-	} else if (status >= 200 && status < 300) {
+	} else if (is_success(answer)) {
 		done_with(phase, answer);
-	} else if (status >= 500 || status == REQUEST_TIMEOUT) {
+	} else if (is_ambiguous(answer)) {
 		retry(phase, answer, effect);
-	} else if (status == TOO_EARLY || status == TOO_MANY) {
+	} else if (is_put_off(answer)) {
 		retry(phase, answer, false);
 	} else if (status == CONFLICT && phase->spec->effect == EFFECT_KEYED) {
 		in_progress(phase, answer);
@@ -476,7 +352,7 @@ static bool says_absent(const struct phase_spec *spec, struct slice body)
 }
 
 /* Neither found nor proven absent. Where no earlier request can have left nothing is unknown, but
- * nothing is sent before the question could be asked, either (rule 14). */
+ * nothing is sent before the question could be asked, either. */
 static void read_back_in_vain(struct http_phase *phase, const char *text)
 {
 	bool open = run_sent_age_ms(phase->run) >= 0;
@@ -488,12 +364,11 @@ static void asked(struct http_phase *phase, const struct downstream_answer *answ
 	struct hf_err err = {};
 	struct slice found, body = json_trim(answer->body);
 	char text[300];
-	if (answer->status >= 500 || answer->status == 408 || answer->status == 425 ||
-	    answer->status == 429) {
+	if (is_ambiguous(answer) || is_put_off(answer)) {
 		retry(phase, answer, false);
 		return;
 	}
-	if (answer->status < 200 || answer->status >= 300) {
+	if (!is_success(answer)) {
 		snprintf(text, sizeof text, "reading back was refused: %s", answer->reason);
 		read_back_in_vain(phase, text);
 	} else if (json_scan(body, &err) != HF_OK) {
@@ -508,7 +383,7 @@ static void asked(struct http_phase *phase, const struct downstream_answer *answ
 		again(phase, "read back too early to know that it did not happen", phase->early_ms,
 		      false);
 	} else if (run_settling(phase->run) || phase->stopping) {
-		report_text(phase, PHASE_CANCELLED, "read back: it did not happen");
+		report_text(phase, PHASE_STOPPED, "read back: it did not happen");
 	} else {
 		prepare(phase, &phase->spec->request, false);
 	}
@@ -520,7 +395,7 @@ static void on_answer(void *ctx, const struct downstream_answer *answer)
 	bool effect = has_effect(phase);
 	phase->call = nullptr;
 	ev_timer_stop(run_loop(phase->run), &phase->grace);
-	bool success = answer->status >= 200 && answer->status < 300;
+	bool success = is_success(answer);
 	if (phase->accepted) {
 		if (answer->fate == DOWNSTREAM_ANSWERED)
 			looked(phase, answer);
@@ -537,14 +412,14 @@ static void on_answer(void *ctx, const struct downstream_answer *answer)
 	case DOWNSTREAM_WITHHELD:
 		/* Stopped, or the lease is about to end: nobody's failure, no attempt. */
 		if (phase->stopping)
-			report_text(phase, PHASE_CANCELLED, "stopped before it was sent");
+			report_text(phase, PHASE_STOPPED, "stopped before it was sent");
 		else
 			again(phase, answer->reason, AGAIN_MS, false);
 		return;
 	case DOWNSTREAM_NO_BUDGET:
 	case DOWNSTREAM_BREAKER:
 		if (phase->stopping)
-			report_text(phase, PHASE_CANCELLED, "stopped before it was sent");
+			report_text(phase, PHASE_STOPPED, "stopped before it was sent");
 		else
 			again(phase, answer->reason, answer->retry_after_ms, false);
 		return;
@@ -583,20 +458,6 @@ static bool may_send(void *ctx)
 	return !phase->stopping && !stale && run_may_send(phase->run);
 }
 
-/* A worker says at its start what is wrong with its settings; this is the last wall. */
-static bool guard(struct http_phase *phase)
-{
-	struct hf_err err = {};
-	const struct worker *worker = run_worker(phase->run);
-	const struct config *config = worker_config(worker);
-	if (downstream_guard(worker_downstream(worker), config->allow_hosts,
-			     config->allow_addresses, worker_conf(worker), &err) == HF_OK)
-		return true;
-	log_error("no request can leave", "error", err.text, nullptr);
-	again(phase, "its worker is not set up to send requests", UNGUARDED_MS, false);
-	return false;
-}
-
 /* Another request of this phase went out before, or may have. What reads back is a question, and
  * what settles must be asked. */
 static bool is_repeat(const struct http_phase *phase)
@@ -609,26 +470,26 @@ static void send_request(struct http_phase *phase)
 {
 	struct hf_err err = {};
 	if (phase->stopping) {
-		report_text(phase, PHASE_CANCELLED, "stopped before it was sent");
+		report_text(phase, PHASE_STOPPED, "stopped before it was sent");
 		return;
 	}
-	if (make_headers(phase, &err) != HF_OK) {
+	bool keyed = !phase->asking && phase->spec->effect == EFFECT_KEYED;
+	if (http_request_set_headers(&phase->request, phase->wanted, phase->run,
+				     keyed ? phase->spec->key_header : nullptr, &err) != HF_OK) {
 		report_text(phase, PHASE_FAILED, err.text);
 		return;
 	}
-	if (!guard(phase))
-		return;
 	/* Asked in time or not is decided now, before the question leaves. */
 	int64_t age = run_sent_age_ms(phase->run);
 	phase->early = age >= 0 && age <= phase->spec->visible_within_ms;
 	phase->early_ms = phase->early ? phase->spec->visible_within_ms - age + 1 : 0;
 	int64_t left = run_time_left_ms(phase->run);
 	struct downstream_request request = {
-		.method = phase->request->method,
-		.url = phase->url.data,
-		.headers = (const char *const *)phase->headers,
-		.body = buf_slice(&phase->body),
-		.has_body = phase->has_body,
+		.method = phase->wanted->method,
+		.url = phase->request.url.data,
+		.headers = (const char *const *)phase->request.headers,
+		.body = buf_slice(&phase->request.body),
+		.has_body = phase->request.has_body,
 		.repeat = is_repeat(phase),
 		.insists = run_settles_last(phase->run),
 		.timeout_ms = left > 0 ? left : 1,
@@ -638,13 +499,12 @@ static void send_request(struct http_phase *phase)
 	    downstream_start(worker_downstream(run_worker(phase->run)), &request, on_answer, phase);
 }
 
-/* --- start and cancel ----------------------------------------------------------------------------
- */
+/* --- start and stop ------------------------------------------------------------------------- */
 
 static void on_grace(struct ev_loop *, ev_timer *timer, int)
 {
 	struct http_phase *phase = container_of(timer, struct http_phase, grace);
-	bool sent = downstream_cancel(phase->call);
+	bool sent = downstream_abandon(phase->call);
 	phase->call = nullptr;
 	ev_timer_stop(run_loop(phase->run), timer);
 	retry(phase,
@@ -679,31 +539,29 @@ static void *start(struct run *run)
 	return phase; /* dropped by run.c where it has reported already */
 }
 
-static void break_off(struct http_phase *phase, enum phase_outcome outcome, const char *text)
+static void abandon(struct http_phase *phase, enum phase_outcome outcome, const char *text)
 {
-	bool sent = phase->call && downstream_cancel(phase->call) && has_effect(phase);
+	bool sent = phase->call && downstream_abandon(phase->call) && has_effect(phase);
 	phase->call = nullptr;
 	report(phase,
 	       &(struct phase_result){ .outcome = outcome, .text = text, .maybe_sent = sent });
 }
 
-static void cancel(void *state, bool lost)
+static void stop(void *state, bool lost)
 {
 	struct http_phase *phase = state;
 	phase->stopping = true;
 	if (lost) {
-		break_off(phase, PHASE_LOST, "the claim was lost");
+		abandon(phase, PHASE_LOST, "the claim was lost");
 		return;
 	}
 	if (ev_is_active(&phase->grace))
 		return;
 	if (!phase->call || !downstream_sent(phase->call) || !has_effect(phase)) {
-		break_off(phase, PHASE_CANCELLED, "stopped");
+		abandon(phase, PHASE_STOPPED, "stopped");
 		return;
 	}
-	ev_now_update(run_loop(phase->run));
-	ev_timer_set(&phase->grace, (double)run_grace_ms(phase->run) / 1000, 0);
-	ev_timer_start(run_loop(phase->run), &phase->grace);
+	timer_set(run_loop(phase->run), &phase->grace, run_grace_ms(phase->run));
 }
 
-const struct phase_kind phase_http = { .type = PHASE_HTTP, .start = start, .cancel = cancel };
+const struct phase_kind phase_http = { .type = PHASE_HTTP, .start = start, .stop = stop };

@@ -11,11 +11,9 @@
  * 0 goes on to LEAVING ⇄ STORING, which stores what it left, a file at a time, and then ENDED.
  *
  * Suspended in STARTING (may_send, a free process), SERVING (on_change, time), STORING (done),
- * ENDING (on_change, done). Frames are taken one at a time and none while an answer is on its way,
- * so a run holds one frame of memory in each direction. What did not end by an answer is reported
- * only when nothing of the process is left: its next attempt never meets it. */
+ * ENDING (on_change, done). What did not end by an answer is reported only when nothing of the
+ * process is left: its next attempt never meets it. */
 #include <ev.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,52 +21,25 @@
 
 #include "runtime/base.h"
 #include "runtime/buf.h"
+#include "runtime/config.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
-#include "runtime/utf8.h"
 #include "runtime/value.h"
-#include "worker/ask.h"
-#include "worker/frame.h"
 #include "worker/host.h"
 #include "worker/last_words.h"
-#include "worker/phase.h"
+#include "worker/program.h"
 #include "worker/say.h"
-#include "worker/text.h"
+#include "worker/texts.h"
+#include "worker/timer.h"
 #include "worker/worker.h"
 
-constexpr int64_t SEND_POLL_MS = 50;       /* keyed: between two looks at the lease */
+constexpr int64_t SEND_POLL_MS = 50;       /* between two looks at the lease */
 constexpr int64_t CLOSED_GRACE_MS = 2'000; /* from the end of its frames to its exit */
 constexpr int64_t NO_PROCESS_DELAY_MS = 1'000;
-constexpr size_t VALUE_BYTES_MAX = 1 << 20; /* of a result or checkpoint; more is an artifact */
-constexpr size_t NAME_LEN_MAX = 255;        /* of a checkpoint or artifact */
-constexpr size_t MEDIA_TYPE_LEN_MAX = 127;
 constexpr int EXIT_RETRY = 75;     /* EX_TEMPFAIL */
 constexpr int EXIT_NO_START = 126; /* and 127: of this machine, not of this call */
 
-enum stage { STAGE_STARTING, STAGE_SERVING, STAGE_STORING, STAGE_LEAVING, STAGE_ENDING };
 enum next { NEXT_WAIT, NEXT_STAGE, NEXT_REPORT };
-
-struct program {
-	struct run *run;
-	struct host *host;
-	ev_timer wait;  /* the next reason to look without an event, or the grace of an end */
-	ev_timer limit; /* the attempt's time */
-	enum stage stage;
-	bool stepping; /* program_step is on the stack */
-	bool keyed, run_sent, plain;
-	bool declined;  /* the tool itself asked for another attempt, or its caller: it has done
-			   nothing */
-	bool leaving;   /* its result is in `state`; artifacts are stored */
-	bool names_run; /* the tool's last frame said which run it is about */
-	bool cancelled, lost, overdue; /* wishes; overdue: the grace of a cancel is over */
-	bool timed_out, closed;
-	bool exited;             /* its end is its own */
-	bool storing, stored_ok; /* a call of run_checkpoint or run_artifact_put is out */
-	int64_t limit_ms;
-	int64_t wait_ms; /* for the answer to what it asked, 0: until the deadline */
-	enum phase_outcome outcome;
-	struct buf out, state, text, answer;
-};
 
 static void program_step(struct program *program);
 
@@ -79,31 +50,36 @@ static const char *program_name(const struct program *program)
 	return run_phase(program->run)->name;
 }
 
-/* Decides the outcome, once; the process is then killed and waited for. */
-[[gnu::format(printf, 3, 4)]] static void
-program_end(struct program *program, enum phase_outcome outcome, const char *format, ...)
+[[gnu::format(printf, 3, 0)]] static void
+end_with(struct program *program, enum phase_outcome outcome, const char *format, va_list args)
 {
 	hf_assert(program->stage != STAGE_ENDING);
 	program->stage = STAGE_ENDING;
 	program->outcome = outcome;
 	char text[512];
-	va_list args;
-	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
-	va_end(args);
-	buf_add_format(&program->text, "%s ", program_name(program));
-	buf_add_text(&program->text, text);
+	buf_add_format(&program->text, "%s %s", program_name(program), text);
 	if (program->host)
 		host_kill(program->host);
 }
 
-/* As program_end, for what the tool's own last words may explain. */
-#define program_fail(program, outcome, ...)                                \
-	do {                                                               \
-		program_end((program), (outcome), __VA_ARGS__);            \
-		if ((program)->host)                                       \
-			last_words_add((program)->host, &(program)->text); \
-	} while (0)
+void program_end(struct program *program, enum phase_outcome outcome, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	end_with(program, outcome, format, args);
+	va_end(args);
+}
+
+void program_fail(struct program *program, enum phase_outcome outcome, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	end_with(program, outcome, format, args);
+	va_end(args);
+	if (program->host)
+		last_words_add(program->host, &program->text);
+}
 
 static void stop_timers(struct program *program)
 {
@@ -116,8 +92,8 @@ static void stopped_outcome(struct program *program)
 {
 	if (program->lost) {
 		program->outcome = PHASE_LOST;
-	} else if (program->outcome == PHASE_CANCELLED && program->stage == STAGE_ENDING &&
-		   program->keyed && program->run_sent) {
+	} else if (program->outcome == PHASE_STOPPED && program->stage == STAGE_ENDING &&
+		   program->foreign && program->run_sent) {
 		program->outcome = PHASE_UNKNOWN;
 		buf_add_text(&program->text, "; its call may have been made");
 	} else if ((program->outcome == PHASE_TOOL_ERROR || program->outcome == PHASE_FAILED) &&
@@ -141,7 +117,7 @@ static void program_report(struct program *program)
 	stopped_outcome(program);
 	bool answered = program->outcome == PHASE_DONE;
 	bool declined = program->declined && run_phase(program->run)->effect == EFFECT_UNSAFE;
-	bool maybe = program->keyed && program->run_sent && !answered && !declined;
+	bool maybe = program->foreign && program->run_sent && !answered && !declined;
 	struct phase_result result = {
 		.outcome = program->outcome,
 		.state = buf_slice(&program->state),
@@ -171,7 +147,7 @@ static void on_host_change(void *ctx)
 static void on_wait(struct ev_loop *, ev_timer *timer, int)
 {
 	struct program *program = container_of(timer, struct program, wait);
-	program->overdue = program->cancelled;
+	program->overdue = program->stopping;
 	program_step(program);
 }
 
@@ -182,7 +158,13 @@ static void on_limit(struct ev_loop *, ev_timer *timer, int)
 	program_step(program);
 }
 
-static void on_stored(void *ctx, bool ok)
+void program_storing(struct program *program)
+{
+	program->stage = STAGE_STORING;
+	program->storing = true;
+}
+
+void program_stored(void *ctx, bool ok)
 {
 	struct program *program = ctx;
 	hf_assert(program->storing);
@@ -193,288 +175,7 @@ static void on_stored(void *ctx, bool ok)
 
 static void wait_ms(struct program *program, int64_t ms)
 {
-	struct ev_loop *loop = run_loop(program->run);
-	ev_timer_stop(loop, &program->wait);
-	ev_timer_set(&program->wait, (double)ms / 1000., 0.);
-	ev_now_update(loop);
-	ev_timer_start(loop, &program->wait);
-}
-
-/* --- what is sent ----------------------------------------------------------------------------- */
-
-static void send_out(struct program *program)
-{
-	host_send(program->host, &program->out);
-	buf_clear(&program->out);
-}
-
-static void send_run(struct program *program)
-{
-	if (!say_run(program->run, host_run(program->host), program->limit_ms, &program->out)) {
-		program_end(program, PHASE_FAILED,
-			    "cannot start: arguments and states are over %zu bytes",
-			    FRAME_BYTES_MAX);
-		return;
-	}
-	send_out(program);
-	program->run_sent = true;
-	program->stage = STAGE_SERVING;
-}
-
-static void send_type(struct program *program, const char *type)
-{
-	say_type(type, &program->out);
-	send_out(program);
-}
-
-static void send_value(struct program *program, struct slice value)
-{
-	say_value(value, &program->out);
-	send_out(program);
-}
-
-/* --- what the tool says ----------------------------------------------------------------------- */
-
-static void garbage(struct program *program, const char *what)
-{
-	/* Of one step, whoever it is. */
-	if (program->plain) {
-		if (host_plain(program->host))
-			plain_refuse(host_plain(program->host));
-		return;
-	}
-	program_fail(program, PHASE_CRASHED, "broke the frame protocol: %s", what);
-}
-
-/* A text that names something stored, or the end. One that cannot be kept is an error of the tool,
- * as a value is: run again, it would say the same. A step's is its own affair. */
-static bool get_name(struct program *program, const struct frame *frame, const char *member,
-		     size_t len_max, struct slice *name)
-{
-	if (!frame_get_any_text(frame, member, name)) {
-		garbage(program, "a name or media type that is not text");
-		return false;
-	}
-	if (name->len > 0 && name->len <= len_max && utf8_is_plain(name->data, name->len))
-		return true;
-	if (program->plain)
-		garbage(program, "a name that is not plain text");
-	else
-		program_end(program, PHASE_TOOL_ERROR,
-			    "gave a %s that is not 1 to %zu bytes of plain text", member, len_max);
-	return false;
-}
-
-/* A value that can be stored, or the end: what is given to a later phase has a JSON form. */
-static bool get_value(struct program *program, const struct frame *frame, const char *what,
-		      struct slice *value)
-{
-	if (!frame_get(frame, "value", value)) {
-		garbage(program, "no value in what it wants stored");
-		return false;
-	}
-	if (value->len > VALUE_BYTES_MAX) {
-		program_end(program, PHASE_TOOL_ERROR,
-			    "gave a %s of %zu bytes; over %zu belong into an artifact", what,
-			    value->len, VALUE_BYTES_MAX);
-		return false;
-	}
-	hf_cleanup(buf) struct buf json = {};
-	struct hf_err err;
-	if (value_to_json(*value, &json, &err) != HF_OK) {
-		program_end(program, PHASE_TOOL_ERROR, "gave a %s that has no JSON form: %s", what,
-			    err.text);
-		return false;
-	}
-	return true;
-}
-
-static void serve_checkpoint(struct program *program, const struct frame *frame)
-{
-	struct slice name, value;
-	if (!get_name(program, frame, "name", NAME_LEN_MAX, &name) ||
-	    !get_value(program, frame, "checkpoint", &value))
-		return;
-	program->stage = STAGE_STORING;
-	program->storing = true;
-	run_checkpoint(program->run, name, value, on_stored, program);
-}
-
-static void serve_recall(struct program *program, const struct frame *frame)
-{
-	struct slice name, value = {};
-	if (!get_name(program, frame, "name", NAME_LEN_MAX, &name))
-		return;
-	if (!run_recall(program->run, name, &value))
-		value = (struct slice){};
-	send_value(program, value);
-}
-
-/* What it asks its caller: an answer that is there is its answer, as a checkpoint would be; else
- * the process ends, and the phase starts anew when there is one. */
-static void serve_ask(struct program *program, const struct frame *frame)
-{
-	struct slice key, value, answer = {};
-	int64_t wait_ms = 0;
-	enum ask_state state;
-	struct hf_err err;
-	hf_cleanup(buf) struct buf request = {}, questions = {}, text = {}, packed = {};
-	if (!get_name(program, frame, "key", NAME_LEN_MAX, &key))
-		return;
-	if (!frame_get(frame, "request", &value) ||
-	    (frame_get_int(frame, "timeout_ms", &wait_ms) && wait_ms < 1)) {
-		garbage(program, "a question without a request, or with a bad timeout_ms");
-		return;
-	}
-	enum hf_code code = value_to_json(value, &request, &err);
-	if (code == HF_OK)
-		code = ask_look(program->run, key, buf_slice(&request), &state, &answer, &questions,
-				&err);
-	if (code != HF_OK || state == ASK_UNDECLARED) {
-		program_end(program, PHASE_FAILED, "%s", err.text);
-	} else if (state == ASK_OPEN) {
-		ask_close(&questions);
-		ask_text(buf_slice(&request), &text);
-		program->declined = true;
-		program->wait_ms = wait_ms;
-		program_end(program, PHASE_ASK, "%s", text.data);
-		buf_add_slice(&program->state, buf_slice(&questions));
-	} else {
-		if (state == ASK_ANSWERED)
-			value_from_json(answer, &packed);
-		send_value(program, buf_slice(&packed));
-	}
-}
-
-static void serve_progress(struct program *program, const struct frame *frame)
-{
-	double fraction;
-	struct slice text = {};
-	if (!frame_get_double(frame, "fraction", &fraction) || isnan(fraction)) {
-		garbage(program, "progress without a fraction");
-		return;
-	}
-	frame_get_any_text(frame, "text", &text);
-	hf_cleanup(buf) struct buf clean = {};
-	text_clean(text, TEXT_PROGRESS_LEN_MAX, &clean);
-	run_progress(program->run, fmin(fmax(fraction, 0.), 1.), buf_slice(&clean));
-}
-
-static void serve_key(struct program *program, const struct frame *frame)
-{
-	int64_t call;
-	char key[DERIVED_KEY_LEN + 1];
-	struct hf_err err;
-	if (!frame_get_int(frame, "call", &call) || call < 0 || call > UINT32_MAX) {
-		garbage(program, "key without a call number from 0 to 2^32 - 1");
-		return;
-	}
-	if (run_derive(program->run, (uint32_t)call, key, &err) != HF_OK) {
-		program_end(program, PHASE_FAILED, "got no key: %s", err.text);
-		return;
-	}
-	hf_cleanup(buf) struct buf value = {};
-	frame_text(&value, slice_of(key));
-	send_value(program, buf_slice(&value));
-}
-
-static void serve_artifact(struct program *program, const struct frame *frame)
-{
-	struct slice name, media_type, content;
-	if (!get_name(program, frame, "name", NAME_LEN_MAX, &name))
-		return;
-	if (!get_name(program, frame, "media_type", MEDIA_TYPE_LEN_MAX, &media_type))
-		return;
-	if (!frame_get_bin(frame, "data", &content)) {
-		garbage(program, "an artifact whose data is not bin");
-		return;
-	}
-	program->stage = STAGE_STORING;
-	program->storing = true;
-	run_artifact_put(program->run, name, media_type, content, on_stored, program);
-}
-
-/* Both answers leave the process as it is: it waits for its next run. True: the program is over. */
-static bool serve_result(struct program *program, const struct frame *frame)
-{
-	struct slice value;
-	if (!get_value(program, frame, "result", &value))
-		return false;
-	buf_add_slice(&program->state, value);
-	buf_add_text(&program->answer, "result");
-	program->outcome = PHASE_DONE;
-	return true;
-}
-
-static bool serve_error(struct program *program, const struct frame *frame)
-{
-	struct slice text;
-	bool retry = false;
-	if (!frame_get_any_text(frame, "text", &text)) {
-		garbage(program, "an error without text");
-		return false;
-	}
-	frame_get_bool(frame, "retry", &retry);
-	if (text.len)
-		text_clean(text, TEXT_TOOL_ERROR_LEN_MAX, &program->text);
-	else
-		buf_add_format(&program->text, "%s failed", program_name(program));
-	buf_add_text(&program->answer, retry ? "error, retry" : "error");
-	program->declined = retry;
-	program->outcome = retry ? PHASE_RETRY : PHASE_TOOL_ERROR;
-	/* It was asked to stop, and says that it did. */
-	if (program->cancelled && program->outcome == PHASE_TOOL_ERROR)
-		program->outcome = PHASE_CANCELLED;
-	return true;
-}
-
-/* A frame that names no run is believed only while the process has had no other. */
-static bool is_of_this_run(struct program *program, const struct frame *frame)
-{
-	int64_t named = 0;
-	int number = host_run(program->host);
-	program->names_run = frame_get_int(frame, "run", &named);
-	if (program->names_run ? named == number : number == 1)
-		return true;
-	garbage(program, "a frame that is not about this run");
-	return false;
-}
-
-/* What a step may say too. */
-static void serve_side(struct program *program, const struct frame *frame)
-{
-	if (slice_is(frame->type, "checkpoint"))
-		serve_checkpoint(program, frame);
-	else if (slice_is(frame->type, "recall"))
-		serve_recall(program, frame);
-	else if (slice_is(frame->type, "ask"))
-		serve_ask(program, frame);
-	else if (slice_is(frame->type, "progress"))
-		serve_progress(program, frame);
-	else if (slice_is(frame->type, "key"))
-		serve_key(program, frame);
-	else
-		garbage(program, "a frame of a type that is not in it");
-}
-
-/* True: answered. */
-static bool serve(struct program *program, const struct frame *frame)
-{
-	if (program->plain) {
-		serve_side(program, frame);
-		return false;
-	}
-	if (!is_of_this_run(program, frame))
-		return false;
-	if (slice_is(frame->type, "result"))
-		return serve_result(program, frame);
-	if (slice_is(frame->type, "error"))
-		return serve_error(program, frame);
-	if (slice_is(frame->type, "artifact"))
-		serve_artifact(program, frame);
-	else
-		serve_side(program, frame);
-	return false;
+	timer_set(run_loop(program->run), &program->wait, ms);
 }
 
 /* --- plain mode ------------------------------------------------------------------------------- */
@@ -503,9 +204,10 @@ static bool plain_result(struct program *program, struct slice output)
 		return false;
 	}
 	value_from_json(json, &program->state);
-	if (program->state.len <= VALUE_BYTES_MAX)
+	if (program->state.len <= PROGRAM_VALUE_BYTES_MAX)
 		return true;
-	program_end(program, PHASE_TOOL_ERROR, "gave a result of over %zu bytes", VALUE_BYTES_MAX);
+	program_end(program, PHASE_TOOL_ERROR, "gave a result of over %zu bytes",
+		    PROGRAM_VALUE_BYTES_MAX);
 	return false;
 }
 
@@ -536,10 +238,9 @@ static enum next step_leaving(struct program *program)
 		program->outcome = PHASE_DONE;
 		return NEXT_REPORT;
 	}
-	program->stage = STAGE_STORING;
-	program->storing = true;
+	program_storing(program);
 	run_artifact_put(program->run, slice_of(artifact.name), slice_of(artifact.media_type),
-			 artifact.content, on_stored, program);
+			 artifact.content, program_stored, program);
 	return NEXT_STAGE;
 }
 
@@ -601,30 +302,32 @@ static enum hf_code take_host(struct program *program, struct hf_err *err)
 	if (!program->plain)
 		return host_take(hosts, &spec, on_host_change, program, &program->host, err);
 	struct slice arguments = run_task(run)->arguments;
+	char **vars = say_vars(run);
 	struct plain_spec plain = { .input = arguments.len ? arguments : slice_of("{}"),
 				    .states = run_states_json(run),
-				    .vars = say_vars(run) };
+				    .vars = vars };
 	spec.plain = &plain;
 	enum hf_code code = host_take(hosts, &spec, on_host_change, program, &program->host, err);
-	for (size_t i = 0; plain.vars[i]; i++)
-		free(plain.vars[i]);
-	free((void *)(uintptr_t)plain.vars);
-	if (code == HF_OK) {
-		program->run_sent = true;
-		program->stage = STAGE_SERVING;
-	}
+	texts_free(vars);
 	return code;
+}
+
+/* What it does may be done from here on. */
+static void begin_serving(struct program *program)
+{
+	program->run_sent = true;
+	program->stage = STAGE_SERVING;
 }
 
 static enum next step_starting(struct program *program)
 {
 	struct run *run = program->run;
-	if (program->cancelled) {
-		program_end(program, PHASE_CANCELLED, "was not started");
+	if (program->stopping) {
+		program_end(program, PHASE_STOPPED, "was not started");
 		return NEXT_STAGE;
 	}
-	/* V4: a keyed program may send as soon as it has its key. */
-	if (program->keyed && !run_may_send(run)) {
+	/* V4 */
+	if (program->foreign && !run_may_send(run)) {
 		wait_ms(program, SEND_POLL_MS);
 		return NEXT_WAIT;
 	}
@@ -633,8 +336,8 @@ static enum next step_starting(struct program *program)
 	if (code != HF_OK)
 		program_end(program, code == HF_MISSING ? PHASE_FAILED : PHASE_AGAIN,
 			    "cannot start: %s", err.text);
-	else if (!program->plain)
-		send_run(program);
+	else if (program->plain || program_say_run(program))
+		begin_serving(program);
 	return NEXT_STAGE;
 }
 
@@ -653,9 +356,9 @@ static enum next step_serving(struct program *program)
 	}
 	enum host_read read = host_read(program->host, &frame, &err);
 	if (read == HOST_FRAME)
-		return serve(program, &frame) ? NEXT_REPORT : NEXT_STAGE;
+		return program_hear(program, &frame) ? NEXT_REPORT : NEXT_STAGE;
 	if (read == HOST_GARBAGE)
-		garbage(program, err.text);
+		program_garbage(program, err.text);
 	else if (host_exited(program->host, &status))
 		end_by_exit(program, status);
 	else if (read == HOST_CLOSED)
@@ -671,7 +374,7 @@ static enum next step_storing(struct program *program)
 		program->stage = STAGE_LEAVING;
 	} else if (program->stored_ok) {
 		program->stage = STAGE_SERVING;
-		send_type(program, "ok");
+		program_say(program, "ok");
 	} else {
 		/* The fence said no; the cancel that comes with it finds this already ending. */
 		program->lost = true;
@@ -701,13 +404,13 @@ static void heed_wishes(struct program *program)
 {
 	if (program->stage == STAGE_ENDING)
 		return;
-	bool wait = program->keyed && program->run_sent && !program->overdue;
+	bool wait = program->foreign && program->run_sent && !program->overdue;
 	if (program->lost)
 		program_end(program, PHASE_LOST, "lost its claim");
-	else if (program->cancelled && program->host && !wait)
-		program_end(program, PHASE_CANCELLED, "was stopped");
+	else if (program->stopping && program->host && !wait)
+		program_end(program, PHASE_STOPPED, "was stopped");
 	else if (program->timed_out)
-		program_fail(program, program->cancelled ? PHASE_CANCELLED : PHASE_RETRY,
+		program_fail(program, program->stopping ? PHASE_STOPPED : PHASE_RETRY,
 			     "timed out after %lld ms", (long long)program->limit_ms);
 }
 
@@ -750,40 +453,35 @@ static void program_step(struct program *program)
 static void *program_start(struct run *run)
 {
 	struct program *program = hf_alloc(sizeof *program);
-	struct ev_loop *loop = run_loop(run);
 	program->run = run;
 	program->stage = STAGE_STARTING;
-	program->keyed =
-	    run_phase(run)->effect != EFFECT_PURE && run_phase(run)->effect != EFFECT_LOCAL;
+	program->foreign = effect_is_foreign(run_phase(run)->effect);
 	program->plain = run_phase(run)->plain;
 	program->limit_ms = run_time_left_ms(run);
-	if (program->limit_ms < 0)
-		program->limit_ms = 0;
-	ev_timer_init(&program->wait, on_wait, 0., 0.);
-	ev_timer_init(&program->limit, on_limit, (double)program->limit_ms / 1000., 0.);
-	ev_now_update(loop);
+	ev_init(&program->wait, on_wait);
+	ev_init(&program->limit, on_limit);
 	/* From the loop, so that the end never comes before this start has returned. */
-	ev_timer_start(loop, &program->wait);
-	ev_timer_start(loop, &program->limit);
+	wait_ms(program, 0);
+	timer_set(run_loop(run), &program->limit, program->limit_ms);
 	return program;
 }
 
-static void program_cancel(void *state, bool lost)
+static void program_stop(void *state, bool lost)
 {
 	struct program *program = state;
 	program->lost |= lost;
-	if (!program->cancelled) {
-		program->cancelled = true;
-		int64_t grace_ms = host_grace_ms(worker_hosts(run_worker(program->run)));
-		bool wait = program->keyed && program->run_sent && program->stage != STAGE_ENDING;
+	if (!program->stopping) {
+		program->stopping = true;
+		int64_t grace_ms = worker_config(run_worker(program->run))->cancel_grace_ms;
+		bool wait = program->foreign && program->run_sent && program->stage != STAGE_ENDING;
 		/* Pure work stops from the loop as well: the caller is not called back from here.
 		 */
 		wait_ms(program, wait && !lost ? grace_ms : 0);
 		if (wait && !lost && !program->plain)
-			send_type(program, "cancel");
+			program_say(program, "cancel");
 	} else if (lost) {
 		wait_ms(program, 0);
 	}
 }
 
-const struct phase_kind phase_program = { PHASE_PROGRAM, program_start, program_cancel };
+const struct phase_kind phase_program = { PHASE_PROGRAM, program_start, program_stop };

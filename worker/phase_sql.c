@@ -13,7 +13,7 @@
 struct sql_phase {
 	struct run *run;
 	struct sqlphase *flight;
-	bool cancelled, lost;
+	bool stopping, lost;
 };
 
 /* What a statement that was rolled back reports, when it was stopped or failed in passing. */
@@ -21,7 +21,7 @@ static enum phase_outcome rolled_back(const struct sql_phase *phase)
 {
 	if (phase->lost)
 		return PHASE_LOST;
-	return phase->cancelled ? PHASE_CANCELLED : PHASE_RETRY;
+	return phase->stopping ? PHASE_STOPPED : PHASE_RETRY;
 }
 
 static void committed(struct run *run, struct slice json)
@@ -86,14 +86,14 @@ static void *start(struct run *run)
 	return phase;
 }
 
-static void cancel(void *state, bool lost)
+static void stop(void *state, bool lost)
 {
 	struct sql_phase *phase = state;
 	phase->lost = phase->lost || lost;
-	if (phase->cancelled)
+	if (phase->stopping)
 		return;
-	phase->cancelled = true;
+	phase->stopping = true;
 	sqlphase_cancel(phase->flight);
 }
 
-const struct phase_kind phase_sql = { .type = PHASE_SQL, .start = start, .cancel = cancel };
+const struct phase_kind phase_sql = { .type = PHASE_SQL, .start = start, .stop = stop };

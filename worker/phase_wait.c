@@ -1,7 +1,7 @@
 /* phase_wait.c - the phase kind wait: a time that passes, in the database and in no process. A
  * start before the time gives the task back, due when the time has come, and holds no slot
  * meanwhile; a start after it is done. When the wait began is the first start of the phase, which
- * is durable (design §4, rule 4). With "input" it is answers that are waited for: each start looks
+ * is durable. With "input" it is answers that are waited for: each start looks
  * at what came, and asks for what is open. Nothing is ever in flight here, so that it reports from
  * its start. */
 #include <stdio.h>
@@ -171,9 +171,9 @@ static void *wait_start(struct run *run)
 }
 
 /* Never called: it has always reported. */
-static void wait_cancel(void *, bool)
+static void wait_stop(void *, bool)
 {
 	hf_assert(false);
 }
 
-const struct phase_kind phase_wait = { PHASE_WAIT, wait_start, wait_cancel };
+const struct phase_kind phase_wait = { PHASE_WAIT, wait_start, wait_stop };

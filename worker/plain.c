@@ -25,7 +25,8 @@
 #include "runtime/base.h"
 #include "runtime/file.h"
 #include "runtime/utf8.h"
-#include "worker/spawn.h"
+#include "worker/stream.h"
+#include "worker/texts.h"
 
 constexpr size_t READ_BYTES = 64 << 10;
 constexpr int BACKLOG = 64;
@@ -33,11 +34,7 @@ constexpr size_t NAME_LEN_MAX = 200; /* of an artifact */
 
 struct connection {
 	struct plain *plain;
-	int fd; /* -1: free */
-	ev_io readable, writable;
-	struct buf in, out;
-	size_t taken; /* bytes of `in` that the frame read last took */
-	bool closed;  /* the peer sends no more */
+	struct stream stream; /* closed: free */
 };
 
 struct plain {
@@ -65,16 +62,9 @@ HF_DEFINE_CLEANUP(folder, DIR *, closedir)
 static void connection_close(struct connection *connection)
 {
 	struct plain *plain = connection->plain;
-	if (connection->fd < 0)
+	if (connection->stream.fd < 0)
 		return;
-	ev_io_stop(plain->loop, &connection->readable);
-	ev_io_stop(plain->loop, &connection->writable);
-	close(connection->fd);
-	connection->fd = -1;
-	connection->taken = 0;
-	connection->closed = false;
-	buf_deinit(&connection->in);
-	buf_deinit(&connection->out);
+	stream_deinit(&connection->stream);
 	if (plain->last >= 0 && connection == &plain->connections[plain->last])
 		plain->last = -1;
 	if (plain->listener >= 0)
@@ -83,30 +73,16 @@ static void connection_close(struct connection *connection)
 
 static void send_some(struct connection *connection)
 {
-	struct ev_loop *loop = connection->plain->loop;
-	while (connection->out.len) {
-		ssize_t sent = send(connection->fd, connection->out.data, connection->out.len,
-				    MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (sent < 0 && errno == EAGAIN) {
-			ev_io_start(loop, &connection->writable);
-			return;
-		}
-		if (sent < 0 && errno == EINTR)
-			continue;
-		if (sent < 0) {
-			connection_close(connection);
-			return;
-		}
-		buf_consume(&connection->out, (size_t)sent);
-	}
-	ev_io_stop(loop, &connection->writable);
-	if (!connection->closed)
-		ev_io_start(loop, &connection->readable);
+	struct stream *stream = &connection->stream;
+	if (!stream_send(stream))
+		connection_close(connection);
+	else if (!stream->out.len && !stream->ended)
+		ev_io_start(stream->loop, &stream->readable);
 }
 
 static void on_writable(struct ev_loop *, ev_io *io, int)
 {
-	struct connection *connection = container_of(io, struct connection, writable);
+	struct connection *connection = container_of(io, struct connection, stream.writable);
 	struct plain *plain = connection->plain;
 	send_some(connection);
 	plain->on_change(plain->ctx);
@@ -114,32 +90,20 @@ static void on_writable(struct ev_loop *, ev_io *io, int)
 
 static void on_readable(struct ev_loop *loop, ev_io *io, int)
 {
-	struct connection *connection = container_of(io, struct connection, readable);
+	struct connection *connection = container_of(io, struct connection, stream.readable);
 	struct plain *plain = connection->plain;
 	/* More than one frame ahead is not waited for in the memory of this process. */
-	if (connection->in.len > PLAIN_FRAME_BYTES_MAX) {
+	if (stream_unread(&connection->stream).len > PLAIN_FRAME_BYTES_MAX)
 		ev_io_stop(loop, io);
-		return;
-	}
-	void *room = buf_reserve(&connection->in, READ_BYTES);
-	hf_assert(room);
-	ssize_t got = recv(connection->fd, room, READ_BYTES, MSG_DONTWAIT);
-	if (got < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (got <= 0) {
-		connection->closed = true;
-		ev_io_stop(loop, io);
-	} else {
-		buf_grew(&connection->in, (size_t)got);
-	}
-	plain->on_change(plain->ctx);
+	else if (stream_read(&connection->stream) || connection->stream.ended)
+		plain->on_change(plain->ctx);
 }
 
 static void on_acceptable(struct ev_loop *loop, ev_io *io, int)
 {
 	struct plain *plain = container_of(io, struct plain, acceptable);
 	int free_one = 0;
-	while (free_one < PLAIN_CONNECTIONS_MAX && plain->connections[free_one].fd >= 0)
+	while (free_one < PLAIN_CONNECTIONS_MAX && plain->connections[free_one].stream.fd >= 0)
 		free_one++;
 	if (free_one == PLAIN_CONNECTIONS_MAX) {
 		ev_io_stop(loop, io);
@@ -148,27 +112,25 @@ static void on_acceptable(struct ev_loop *loop, ev_io *io, int)
 	int fd = accept4(plain->listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd < 0)
 		return;
-	struct connection *connection = &plain->connections[free_one];
-	connection->fd = fd;
-	ev_io_init(&connection->readable, on_readable, fd, EV_READ);
-	ev_io_init(&connection->writable, on_writable, fd, EV_WRITE);
-	ev_io_start(loop, &connection->readable);
+	struct stream *stream = &plain->connections[free_one].stream;
+	stream_open(stream, loop, fd, on_readable, on_writable);
+	ev_io_start(loop, &stream->readable);
 }
 
 /* The first frame of a connection whose last answer has left. */
 static bool take_frame(struct connection *connection, struct frame *frame)
 {
-	if (connection->fd < 0 || connection->out.len)
+	struct stream *stream = &connection->stream;
+	if (stream->fd < 0 || stream->out.len)
 		return false;
 	size_t used;
 	struct hf_err err;
-	enum frame_next next = frame_next(buf_slice(&connection->in), frame, &used, &err);
+	enum frame_next next = stream_next(stream, frame, &used, &err);
 	if (next == FRAME_WHOLE && used <= PLAIN_FRAME_BYTES_MAX) {
-		connection->taken = used;
-		ev_io_stop(connection->plain->loop, &connection->readable);
+		ev_io_stop(stream->loop, &stream->readable);
 		return true;
 	}
-	if (next != FRAME_PART || used > PLAIN_FRAME_BYTES_MAX || connection->closed)
+	if (next != FRAME_PART || used > PLAIN_FRAME_BYTES_MAX || stream->ended)
 		connection_close(connection);
 	return false;
 }
@@ -177,11 +139,9 @@ bool plain_read(struct plain *plain, struct frame *frame)
 {
 	int last = plain->last;
 	if (last >= 0) {
-		struct connection *connection = &plain->connections[last];
-		buf_consume(&connection->in, connection->taken);
-		connection->taken = 0;
-		if (!connection->out.len && !connection->closed)
-			ev_io_start(plain->loop, &connection->readable);
+		struct stream *stream = &plain->connections[last].stream;
+		if (!stream->out.len && !stream->ended)
+			ev_io_start(stream->loop, &stream->readable);
 		plain->last = -1;
 	}
 	for (int i = 1; i <= PLAIN_CONNECTIONS_MAX; i++) {
@@ -200,11 +160,11 @@ void plain_send(struct plain *plain, const struct buf *frame)
 	if (plain->last < 0)
 		return;
 	struct connection *connection = &plain->connections[plain->last];
-	buf_add(&connection->out, frame->data, frame->len);
+	buf_add(&connection->stream.out, frame->data, frame->len);
 	send_some(connection);
 	/* Not before the next plain_read: its frame is still in use. */
-	if (connection->fd >= 0)
-		ev_io_stop(plain->loop, &connection->readable);
+	if (connection->stream.fd >= 0)
+		ev_io_stop(plain->loop, &connection->stream.readable);
 }
 
 void plain_refuse(struct plain *plain)
@@ -455,14 +415,15 @@ enum hf_code plain_new(struct ev_loop *loop, const char *place, const struct pla
 				 .place = hf_strdup(place),
 				 .folder = hf_format("%s/work", place),
 				 .artifacts = hf_format("%s/artifacts", place),
-				 .vars = spawn_copy(spec->vars),
+				 .vars = texts_copy(spec->vars),
 				 .input = -1,
 				 .output_end = -1,
 				 .output = -1,
 				 .listener = -1,
 				 .last = -1 };
 	for (int i = 0; i < PLAIN_CONNECTIONS_MAX; i++)
-		plain->connections[i] = (struct connection){ .plain = plain, .fd = -1 };
+		plain->connections[i] =
+		    (struct connection){ .plain = plain, .stream = { .fd = -1 } };
 	enum hf_code code = plain_fill(plain, spec, err);
 	if (code != HF_OK) {
 		plain_free(plain);
@@ -501,8 +462,8 @@ struct plain *plain_free(struct plain *plain)
 		close(plain->output);
 	buf_deinit(&plain->written);
 	buf_deinit(&plain->content);
-	spawn_free(plain->names);
-	spawn_free(plain->vars);
+	texts_free(plain->names);
+	texts_free(plain->vars);
 	free(plain->place);
 	free(plain->folder);
 	free(plain->artifacts);
@@ -527,7 +488,7 @@ const char *plain_folder(const struct plain *plain)
 
 char **plain_vars(const struct plain *plain)
 {
-	size_t count = spawn_count(plain->vars);
+	size_t count = texts_count(plain->vars);
 	char **vars = hf_alloc((count + 4) * sizeof *vars);
 	for (size_t i = 0; i < count; i++)
 		vars[i] = hf_strdup(plain->vars[i]);

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "runtime/base.h"
+#include "worker/text.h"
 
 constexpr size_t DATE_LEN_MAX = 40;
 
@@ -123,12 +124,7 @@ static bool date_parse(const char *text, int64_t now_s, int64_t *delay_ms)
 bool retry_after_parse(struct slice value, int64_t now_s, int64_t *delay_ms)
 {
 	char text[DATE_LEN_MAX + 1] = {};
-	while (value.len > 0 && (*value.data == ' ' || *value.data == '\t')) {
-		value.data++;
-		value.len--;
-	}
-	while (value.len > 0 && strchr(" \t\r\n", value.data[value.len - 1]))
-		value.len--;
+	value = text_trim(value);
 	if (value.len == 0 || value.len > DATE_LEN_MAX || memchr(value.data, '\0', value.len))
 		return false;
 	memcpy(text, value.data, value.len);

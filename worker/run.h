@@ -1,6 +1,6 @@
 /* run.h - one claimed task in this process, from the claim to the moment nothing of it is left.
  * worker.c starts runs and tells them what happened; phase kinds ask through phase.h and, for what
- * only this program's own kinds may know, through the second half of this header. */
+ * not every kind has to know, through the second half of this header. */
 #pragma once
 
 #include <stdint.h>
@@ -36,15 +36,14 @@ bool run_progress_take(struct run *run, struct beat_task *out);
 bool run_has_last_start(const struct run *run);
 bool run_is_apart(const struct run *run);
 
-/* --- for phase_http.c and phase_sql.c ----------------------------------------------------------
- */
+/* --- for some phase kinds --------------------------------------------------------------------- */
 
 /* The write of this phase's recovery point, `state` left empty. */
 struct step_write run_step_write(const struct run *run);
 /* As run_wish, seen on the way by a phase that is about to report: takes effect with its report. */
 void run_note_wish(struct run *run, enum wish wish);
 /* No new effect may begin: the phase runs only to learn whether an earlier request took effect. A
- * lookup phase reads back and reports PHASE_CANCELLED where that proves it absent. */
+ * lookup phase reads back and reports PHASE_STOPPED where that proves it absent. */
 bool run_settling(const struct run *run);
 /* As above, for the last time: what is not learned now is unknown. */
 bool run_settles_last(const struct run *run);
@@ -60,5 +59,5 @@ bool run_key_is_stale(const struct run *run);
 /* ms since the last moment at which an earlier request of this phase may have left; negative: none
  * did. */
 int64_t run_sent_age_ms(const struct run *run);
-/* How long a foreign request in flight is waited for once cancel was called. */
+/* How long a foreign request in flight is waited for once its phase is told to stop. */
 int64_t run_grace_ms(const struct run *run);

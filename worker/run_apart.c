@@ -4,6 +4,7 @@
  * they are well. */
 #include "runtime/random.h"
 #include "worker/run_private.h"
+#include "worker/timer.h"
 #include "worker/worker.h"
 
 constexpr int64_t APART_MS = 2'000; /* until who has to wait asks again */
@@ -28,15 +29,14 @@ bool run_waits_apart(struct run *run)
 	bool taken = false;
 	bool others = worker_has_last_starts(run->worker, run, &taken);
 	if (taken) {
-		buf_clear(&run->reason);
-		buf_add_text(&run->reason, "waits to run apart: one more crash would be its last");
-		run_release(run, RELEASE_AGAIN, APART_MS + random_up_to(APART_SPREAD_MS), false);
+		run_release(run, RELEASE_AGAIN, APART_MS + random_up_to(APART_SPREAD_MS), false,
+			    "waits to run apart: one more crash would be its last");
 		return true;
 	}
 	run->apart = true;
 	if (!others)
 		return false;
 	run_move(run, RUN_PAUSED);
-	run_timer_set(run, &run->pause, APART_LOOK_MS);
+	timer_set(run->loop, &run->pause, APART_LOOK_MS);
 	return true;
 }

@@ -109,54 +109,6 @@ static enum hf_code keep_steps(struct run *run, struct hf_err *err)
 	return HF_OK;
 }
 
-static bool is_unsafe(const struct run *run)
-{
-	int phase = run->phase;
-	if (phase < (int)run->tool->phases_count)
-		return run->tool->phases[phase].effect == EFFECT_UNSAFE;
-	phase = undo_phase(phase);
-	return phase >= 0 && phase < (int)run->tool->phases_count &&
-	       run->tool->phases[phase].undo &&
-	       run->tool->phases[phase].undo->effect == EFFECT_UNSAFE;
-}
-
-/* The last moment at which the phase may have been sent. Of an unsafe one its intents tell,
- * exactly; of any other what the store had to assume when its worker died. */
-static void keep_sent(struct run *run, const struct claimed_task *task)
-{
-	bool intended = false;
-	for (size_t i = 0; i < task->steps_count; i++)
-		intended = intended || task->steps[i].kind == STEP_INTENT;
-	run->sent_at = RUN_NEVER;
-	if (is_unsafe(run) ? intended : task->sent_ms != 0)
-		run->sent_at = run->claimed_at - (task->now_ms - task->sent_ms);
-	if (run->sent_at > run->claimed_at)
-		run->sent_at = run->claimed_at;
-}
-
-void run_keep_tail(struct run *run)
-{
-	const struct claimed_task *task = &run->task;
-	const struct phase_spec *spec = run_spec_find(run);
-	if (task->tail.to_ms == 0 || !spec || spec->effect == EFFECT_PURE ||
-	    spec->effect == EFFECT_LOCAL)
-		return;
-	int64_t from = run->claimed_at - (task->now_ms - task->tail.from_ms);
-	int64_t to = run->claimed_at - (task->now_ms - task->tail.to_ms);
-	/* Of a task that may only repeat a lost one nothing is known: what can be read back is, a
-	 * key's window is cut short, and for the rest it is a task like any other. */
-	if (task->tail.is_new &&
-	    (spec->effect == EFFECT_UNSAFE ||
-	     (spec->effect == EFFECT_KEYED &&
-	      run_database_ms(run) - task->tail.from_ms >= spec->key_ttl_ms / 2)))
-		return;
-	run->first = false;
-	if (run->sent_at < to)
-		run->sent_at = to < run->claimed_at ? to : run->claimed_at;
-	if (run->first_try_at > from)
-		run->first_try_at = from;
-}
-
 enum hf_code run_keep_claim(struct run *run, const struct claimed_task *task, struct hf_err *err)
 {
 	copy_claim(run, task);
@@ -169,7 +121,7 @@ enum hf_code run_keep_claim(struct run *run, const struct claimed_task *task, st
 	run->first = task->first_try_ms == task->now_ms && task->sent_ms == 0;
 	run->first_try_at = run->claimed_at - (task->now_ms - task->first_try_ms);
 	run->accepted_at = RUN_NEVER;
-	keep_sent(run, task);
+	run_sent_keep(run, task);
 	run->states = hf_alloc(run->tool->phases_count * sizeof run->states[0]);
 	hf_try(make_args(run, err));
 	hf_try(keep_steps(run, err));
@@ -183,7 +135,7 @@ enum hf_code run_keep_claim(struct run *run, const struct claimed_task *task, st
 		run->sent_at = run->claimed_at;
 		run->accepted_at = RUN_NEVER;
 	}
-	run_keep_tail(run);
+	run_sent_tail(run);
 	return HF_OK;
 }
 

@@ -1,5 +1,5 @@
 /* The words of outcomes: the stored result of a completed task, the error object of a failed one,
- * and the sentence that a person reads. `executed` is what R3.5 asks for: "yes" once a keyed or
+ * and the sentence that a person reads. `executed` is "yes" once a keyed or
  * lookup phase has its recovery point; "maybe" where the phase at hand may have taken effect, or a
  * local phase is done, of which only its author knows whether its SQL changes anything; else "no".
  */
@@ -13,9 +13,8 @@
 /* A phase behind the one at hand that may have run before a restore took what is known of it. */
 static bool lost_sight_of(const struct run *run, size_t phase)
 {
-	enum effect_class effect = run->tool->phases[phase].effect;
 	return run->task.tail.to_ms != 0 && !run->task.tail.is_new && !run->states[phase].known &&
-	       (int)phase != run->phase && effect != EFFECT_PURE && effect != EFFECT_LOCAL;
+	       (int)phase != run->phase && effect_is_foreign(run->tool->phases[phase].effect);
 }
 
 static const char *executed(const struct run *run, bool maybe_now)
@@ -26,7 +25,7 @@ static const char *executed(const struct run *run, bool maybe_now)
 		if (!run->states[i].known)
 			continue;
 		enum effect_class effect = run->tool->phases[i].effect;
-		if (effect != EFFECT_PURE && effect != EFFECT_LOCAL)
+		if (effect_is_foreign(effect))
 			return "yes";
 		maybe = maybe || effect == EFFECT_LOCAL;
 	}

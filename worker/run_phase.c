@@ -1,6 +1,6 @@
-/* What run.c offers to a running phase (phase.h). A side operation, a checkpoint or an artifact on
- * its way, outlives neither its run nor, in what it tells, its phase: run.c goes on only when all
- * are back, and an answer that comes after the phase has ended is told to nobody. */
+/* What a run offers to its running phase (phase.h). A side operation, a checkpoint or an artifact
+ * on its way, outlives neither its run nor, in what it tells, its phase: run.c goes on only when
+ * all are back, and an answer that comes after the phase has ended is told to nobody. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -204,6 +204,7 @@ struct side {
 	uint64_t serial;
 	struct buf name, value; /* of a checkpoint */
 	int32_t place;
+	bool accepts;     /* it is the checkpoint that the request was accepted */
 	bool ok;          /* what `later` will tell */
 	ev_prepare later; /* never started, only fed: an answer that needs no store */
 	void (*put_done)(void *ctx, bool ok);
@@ -238,12 +239,17 @@ static void side_free(struct side *side)
 	run_feed(run);
 }
 
+static void side_put(struct side *side, bool ok)
+{
+	if (side_wanted(side))
+		side->put_done(side->ctx, ok);
+	side_free(side);
+}
+
 static void on_later(struct ev_loop *, ev_prepare *later, int)
 {
 	struct side *side = container_of(later, struct side, later);
-	if (side_wanted(side))
-		side->put_done(side->ctx, side->ok);
-	side_free(side);
+	side_put(side, side->ok);
 }
 
 static void answer_later(struct side *side, bool ok)
@@ -285,17 +291,31 @@ static void on_checkpoint(void *ctx, enum hf_code code, enum fence fence, enum w
 			  struct slice, const struct hf_err *err)
 {
 	struct side *side = ctx;
+	struct run *run = side->run;
+	struct hf_err inner = {};
 	/* Adopted means that another claim came after ours: this one is stale. */
-	bool held = put_held(side->run, "a checkpoint", code, fence, err);
-	if (held) {
-		run_checkpoint_keep(side->run, side->place, buf_slice(&side->name),
+	bool held = put_held(run, side->accepts ? "that it was accepted" : "a checkpoint", code,
+			     fence, err);
+	if (held)
+		run_checkpoint_keep(run, side->place, buf_slice(&side->name),
 				    buf_slice(&side->value));
-		if (wish != WISH_NONE)
-			run_wish(side->run, wish);
-	}
-	if (side_wanted(side))
-		side->put_done(side->ctx, held);
-	side_free(side);
+	if (held && side->accepts && run_keep_accepted(run, &inner) != HF_OK)
+		run_break(run, PHASE_FAILED, "%s", inner.text);
+	if (held && wish != WISH_NONE)
+		run_wish(run, wish);
+	side_put(side, held);
+}
+
+/* `n`: its place within the phase. */
+static void store_checkpoint(struct side *side, int n)
+{
+	struct run *run = side->run;
+	struct step_write step = run_step_write(run);
+	step.kind = STEP_CHECKPOINT;
+	step.place = side->place = step_place_checkpoint(run->phase, n);
+	step.name = buf_slice(&side->name);
+	step.state = buf_slice(&side->value);
+	store_step(worker_store(run->worker), &step, on_checkpoint, side);
 }
 
 static bool name_is_clean(struct slice name)
@@ -329,33 +349,7 @@ void run_checkpoint(struct run *run, struct slice name, struct slice value_msgpa
 	run->points[run->phase] = n;
 	buf_add_slice(&side->name, name);
 	buf_add_slice(&side->value, value_msgpack);
-	struct step_write step = run_step_write(run);
-	step.kind = STEP_CHECKPOINT;
-	step.place = side->place = step_place_checkpoint(run->phase, n);
-	step.name = name;
-	step.state = value_msgpack;
-	store_step(worker_store(run->worker), &step, on_checkpoint, side);
-}
-
-static void on_accepted(void *ctx, enum hf_code code, enum fence fence, enum wish wish,
-			struct slice, const struct hf_err *err)
-{
-	struct side *side = ctx;
-	struct run *run = side->run;
-	struct hf_err inner = {};
-	bool held = put_held(run, "that it was accepted", code, fence, err);
-	if (held) {
-		run_checkpoint_keep(run, side->place, buf_slice(&side->name),
-				    buf_slice(&side->value));
-		/* It is ours, a moment old. */
-		if (run_keep_accepted(run, &inner) != HF_OK)
-			run_break(run, PHASE_FAILED, "%s", inner.text);
-		if (wish != WISH_NONE)
-			run_wish(run, wish);
-	}
-	if (side_wanted(side))
-		side->put_done(side->ctx, held);
-	side_free(side);
+	store_checkpoint(side, n);
 }
 
 void run_accept(struct run *run, struct slice state_json, void (*done)(void *ctx, bool ok),
@@ -370,12 +364,8 @@ void run_accept(struct run *run, struct slice state_json, void (*done)(void *ctx
 	buf_add_byte(&json, '}');
 	value_from_json(buf_slice(&json), &side->value);
 	buf_add_text(&side->name, "accepted");
-	struct step_write step = run_step_write(run);
-	step.kind = STEP_CHECKPOINT;
-	step.place = side->place = step_place_checkpoint(run->phase, STEP_ACCEPTED);
-	step.name = buf_slice(&side->name);
-	step.state = buf_slice(&side->value);
-	store_step(worker_store(run->worker), &step, on_accepted, side);
+	side->accepts = true;
+	store_checkpoint(side, STEP_ACCEPTED);
 }
 
 bool run_recall(struct run *run, struct slice name, struct slice *value_msgpack)
@@ -390,10 +380,7 @@ static void on_artifact_put(void *ctx, enum hf_code code, enum fence fence,
 			    const struct hf_err *err)
 {
 	struct side *side = ctx;
-	bool held = put_held(side->run, "an artifact", code, fence, err);
-	if (side_wanted(side))
-		side->put_done(side->ctx, held);
-	side_free(side);
+	side_put(side, put_held(side->run, "an artifact", code, fence, err));
 }
 
 void run_artifact_put(struct run *run, struct slice name, struct slice media_type,

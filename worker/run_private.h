@@ -1,5 +1,4 @@
-/* run_private.h - inside of a run, shared by run*.c alone: run.c is the machine, run_keep.c what it
- * knows (claim, states, checkpoints), run_phase.c what phases may ask, run_outcome.c the words. */
+/* run_private.h - inside of a run, shared by run*.c alone. */
 #pragma once
 
 #include <ev.h>
@@ -11,8 +10,7 @@
 #include "worker/run.h"
 
 constexpr size_t RUN_KEPT_BYTES_MAX = 64 << 20; /* states and checkpoints, beyond the claim's */
-constexpr size_t RUN_CLAIM_BYTES_MAX = 1
-				       << 30; /* of the claim's copy; the store's bound is lower */
+constexpr size_t RUN_CLAIM_BYTES_MAX = 1 << 30; /* of its copy; the store's bound is lower */
 constexpr size_t RUN_STATE_JSON_BYTES_MAX = 64 << 20; /* one state as JSON text */
 constexpr size_t RUN_RESULT_BYTES_MAX = 1 << 20;      /* of the stored result */
 constexpr size_t RUN_NAME_LEN_MAX = 255;              /* of a checkpoint or artifact */
@@ -33,7 +31,7 @@ enum run_state {
 
 enum run_loss { LOSS_NONE, LOSS_LEASE, LOSS_CLAIM };
 
-/* What phase_kind.cancel was told last. */
+/* What phase_kind.stop was told last. */
 enum run_stop { STOP_NONE, STOP_SOON, STOP_LOST };
 
 struct known_state {
@@ -97,7 +95,7 @@ struct run {
 	int64_t first_try_at, sent_at; /* sent_at: RUN_NEVER where no request may have left */
 	bool sent_here;                /* in this claim: the store does not know of it yet */
 	bool intent;                   /* of an unsafe phase, committed by this claim */
-	int settles;                   /* tries to learn whether it happened */
+	int settles;                   /* how often it was asked whether it happened */
 	bool exhausted;                /* no attempt is left; only settling remains */
 	bool apart;                    /* of those with one start left, the one that runs here */
 
@@ -141,10 +139,30 @@ struct run {
 /* run.c */
 void run_feed(struct run *run); /* step soon, from the loop */
 void run_move(struct run *run, enum run_state to);
-void run_timer_set(struct run *run, ev_timer *timer, int64_t ms);
 bool run_deadline_passed(const struct run *run);
+/* A cancel or the deadline ends the forward way; undo steps run whatever is wished. */
+bool run_is_stopped(const struct run *run);
 /* The phase has its recovery point. `first`: nobody has started the next one. */
 void run_advance(struct run *run, bool first);
+
+/* run_report.c. The phase has reported, and nothing of it is in flight any more. */
+void run_reported(struct run *run);
+/* Released to whoever settles it, for the reason that the result's text gives. */
+void run_unknown(struct run *run);
+/* So many crashes are its tool's limit. */
+void run_fail_worn(struct run *run, int crashes, bool maybe_now);
+
+/* run_sent.c, of the phase at hand. */
+/* Its effect is elsewhere and can be asked about: it is settled, never guessed. */
+bool run_asks_downstream(const struct run *run);
+/* Something of it may have left, in this attempt or an earlier one. */
+bool run_has_traces(const struct run *run);
+/* As above, and a program that has its key may have sent by itself. */
+bool run_may_have_happened(const struct run *run);
+/* When it may have been sent, as the claim tells. */
+void run_sent_keep(struct run *run, const struct claimed_task *task);
+/* It may have run in a lost tail: it has been tried and sent. */
+void run_sent_tail(struct run *run);
 
 /* run_undo.c. The phases after all others, which a cancel begins and nothing stops. */
 bool run_undoing(const struct run *run);
@@ -158,7 +176,8 @@ bool run_waits_apart(struct run *run);
 
 /* run_write.c: each moves the run to where its write is in flight. */
 void run_send_write(struct run *run); /* again, after a refusal */
-void run_release(struct run *run, enum release how, int64_t delay_ms, bool maybe_sent);
+void run_release(struct run *run, enum release how, int64_t delay_ms, bool maybe_sent,
+		 const char *reason);
 /* What is sent names the phase: "about to send". */
 void run_intend(struct run *run);
 /* As the result's text says, and `more`. */
@@ -177,8 +196,6 @@ bool run_written(struct run *run);
 /* run_keep.c */
 /* HF_INVALID, HF_CORRUPT: what is stored cannot be read; the run goes no further. */
 enum hf_code run_keep_claim(struct run *run, const struct claimed_task *task, struct hf_err *err);
-/* The phase at hand may have run in a lost tail: it has been tried and sent. */
-void run_keep_tail(struct run *run);
 /* Keeps the state of a phase in both forms; not yet known to templates. */
 enum hf_code run_keep_state(struct run *run, int phase, struct slice msgpack, struct hf_err *err);
 struct checkpoint *run_checkpoint_find(struct run *run, struct slice name);
@@ -195,9 +212,10 @@ void run_progress_phase(struct run *run);
 void run_break(struct run *run, enum phase_outcome outcome, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* run_outcome.c: the words of outcomes. */
 /* For the log: nullptr where the call brought no trace. */
 const char *run_trace_id(const struct run *run);
+
+/* run_outcome.c: the words of outcomes. */
 /* "phase: text", where the text does not begin with the phase's name by itself. */
 void outcome_name(const struct run *run, struct slice text, struct buf *out);
 /* HF_MISSING, HF_INVALID, HF_LIMIT: the templates do not fit what the phases gave. */

@@ -8,6 +8,7 @@
 #include "runtime/metrics.h"
 #include "worker/run_private.h"
 #include "worker/text.h"
+#include "worker/timer.h"
 #include "worker/worker.h"
 
 constexpr int64_t REFUSED_PAUSE_MS = 1'000; /* between two tries of a write that was refused */
@@ -120,9 +121,12 @@ void run_intend(struct run *run)
 	run_send_write(run);
 }
 
-void run_release(struct run *run, enum release how, int64_t delay_ms, bool maybe_sent)
+void run_release(struct run *run, enum release how, int64_t delay_ms, bool maybe_sent,
+		 const char *reason)
 {
 	run_move(run, RUN_RELEASING);
+	buf_clear(&run->reason);
+	buf_add_text(&run->reason, reason);
 	run->how = how;
 	/* Due by the deadline at the latest, so that it is seen to pass. */
 	int64_t left = run_undoing(run) ? delay_ms : run->deadline_at - clock_boot_ms();
@@ -138,20 +142,17 @@ void run_release(struct run *run, enum release how, int64_t delay_ms, bool maybe
 
 void run_release_because(struct run *run, enum release how, int64_t delay_ms, const char *more)
 {
-	buf_clear(&run->reason);
-	hf_cleanup(buf) struct buf whole = {};
+	hf_cleanup(buf) struct buf whole = {}, reason = {};
 	outcome_name(run, buf_slice(&run->result.text), &whole);
-	text_clean(buf_slice(&whole), TEXT_REASON_LEN_MAX, &run->reason);
-	buf_add_text(&run->reason, more);
-	run_release(run, how, delay_ms, run->result.maybe_sent);
+	text_clean(buf_slice(&whole), TEXT_REASON_LEN_MAX, &reason);
+	buf_add_text(&reason, more);
+	run_release(run, how, delay_ms, run->result.maybe_sent, reason.data);
 }
 
 void run_give_back(struct run *run, bool maybe_sent)
 {
-	buf_clear(&run->reason);
-	buf_add_text(&run->reason,
-		     run->park ? "parked: its client hung up" : "handed back by its worker");
-	run_release(run, RELEASE_BACK, 0, maybe_sent);
+	run_release(run, RELEASE_BACK, 0, maybe_sent,
+		    run->park ? "parked: its client hung up" : "handed back by its worker");
 }
 
 void run_finish(struct run *run, enum task_state outcome, bool with_last)
@@ -199,14 +200,13 @@ void run_finish_completed(struct run *run, bool with_last)
 	run_finish(run, TASK_COMPLETED, with_last);
 }
 
-/* The end by a cancel, the deadline or spent attempts, now that nothing hangs in the air. */
 void run_end_by_wish(struct run *run, bool maybe_now)
 {
-	if (run->cancel && !run_undoing(run) && run_has_undo(run)) {
-		buf_clear(&run->reason);
-		outcome_message(run, slice_of("cancelled"), maybe_now, &run->reason);
-		run_release(run, RELEASE_UNDO, 0, false);
-	} else if (run->cancel && !run_undoing(run))
+	if (run_is_cancelled(run) && run_has_undo(run)) {
+		hf_cleanup(buf) struct buf reason = {};
+		outcome_message(run, slice_of("cancelled"), maybe_now, &reason);
+		run_release(run, RELEASE_UNDO, 0, false, reason.data);
+	} else if (run_is_cancelled(run))
 		run_finish_cancelled(run, maybe_now);
 	else if (run_deadline_passed(run))
 		run_fail(run, "deadline", slice_of("deadline exceeded"), maybe_now);
@@ -214,8 +214,7 @@ void run_end_by_wish(struct run *run, bool maybe_now)
 		run_fail(run, "attempts_exhausted", buf_slice(&run->result.text), maybe_now);
 }
 
-/* --- after a write -----------------------------------------------------------------------------
- */
+/* --- after a write ---------------------------------------------------------------------------- */
 
 static bool is_passing(enum hf_code code)
 {
@@ -244,7 +243,7 @@ static void refused(struct run *run)
 			       answer->err.sqlstate[0] ? answer->err.sqlstate
 						       : hf_code_name(answer->code));
 	}
-	run_timer_set(run, &run->pause, REFUSED_PAUSE_MS);
+	timer_set(run->loop, &run->pause, REFUSED_PAUSE_MS);
 }
 
 static void committed(struct run *run)

@@ -75,7 +75,10 @@ bool rundir_clear(const char *path)
 void rundir_remove(const char *path)
 {
 	if (!rundir_clear(path) || rmdir(path) < 0)
-		log_warn("a tool's working directory is not wholly removed", "path", path, nullptr);
+		log_warn(
+		    "a tool's working directory is not wholly removed; a worker that starts tries "
+		    "again",
+		    "path", path, nullptr);
 }
 
 /* Whether the environment of process `pid` says that it belongs to the directory `path`. */
@@ -152,11 +155,7 @@ static enum hf_code make_folder(const char *path, struct hf_err *err)
 
 enum hf_code rundir_open(const char *state_dir, struct rundir **out, struct hf_err *err)
 {
-	hf_try(make_folder(state_dir, err));
-	hf_cleanup(text) char *whole = realpath(state_dir, nullptr);
-	if (!whole)
-		return hf_fail(err, HF_SYSTEM, "%s: %s", state_dir, strerror(errno));
-	hf_cleanup(text) char *parent = hf_format("%s/run", whole);
+	hf_cleanup(text) char *parent = hf_format("%s/run", state_dir);
 	hf_try(make_folder(parent, err));
 	remove_dead(parent);
 

@@ -17,7 +17,7 @@ constexpr int RUNDIR_DEPTH_MAX = 64;       /* folders within folders that are re
  * processes of a killed worker are found. */
 extern const char rundir_variable[];
 
-/* HF_SYSTEM: it cannot be made or locked. */
+/* Within `state_dir`, which is absolute and there. HF_SYSTEM: it cannot be made or locked. */
 enum hf_code rundir_open(const char *state_dir, struct rundir **out, struct hf_err *err);
 void rundir_close(struct rundir *rundir);             /* removes it; takes nullptr */
 const char *rundir_path(const struct rundir *rundir); /* absolute */

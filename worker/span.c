@@ -1,4 +1,4 @@
-/* span.c - see span.h. Called by phase_program.c. */
+/* span.c - see span.h. Called by say.c. */
 #include "worker/span.h"
 
 #include "runtime/base.h"
@@ -32,12 +32,11 @@ void span_add_members(const struct trace *trace, const char *parent, struct buf 
 	}
 }
 
-char **span_add_vars(const struct trace *trace, const char *parent, char **next)
+void span_add_vars(const struct trace *trace, const char *parent, char **next)
 {
 	for (size_t i = 0; i < SPAN_PARTS; i++) {
 		struct slice part = part_of(trace, parent, i);
 		if (part.len > 0)
 			*next++ = hf_format("%s=%.*s", var_names[i], (int)part.len, part.data);
 	}
-	return next;
 }

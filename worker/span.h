@@ -12,5 +12,5 @@ constexpr size_t SPAN_PARTS = 3;
 /* Members of a frame, and how many they are. `parent` may be "". */
 uint32_t span_count(const struct trace *trace, const char *parent);
 void span_add_members(const struct trace *trace, const char *parent, struct buf *frame);
-/* Variables of an environment, on the heap; returns where the next goes. */
-char **span_add_vars(const struct trace *trace, const char *parent, char **next);
+/* Variables of an environment, on the heap, from `next` on. */
+void span_add_vars(const struct trace *trace, const char *parent, char **next);

@@ -16,6 +16,7 @@
 #include "runtime/base.h"
 #include "worker/host.h"
 #include "worker/keeper.h"
+#include "worker/texts.h"
 
 constexpr int FRAMES_FD = 3;
 constexpr int PARKED_FD = 10; /* above all that is set up below */
@@ -26,8 +27,7 @@ static int child_fault = -1; /* set in the child alone: where to tell that it di
 
 static void write_text(const char *text)
 {
-	ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
-	(void)ignored;
+	(void)!write(STDERR_FILENO, text, strlen(text));
 }
 
 [[noreturn]] static void child_fail(int status, const char *what, int why)
@@ -38,10 +38,8 @@ static void write_text(const char *text)
 	write_text(": ");
 	write_text(name ? name : "error");
 	write_text("\n");
-	if (child_fault >= 0) {
-		ssize_t ignored = write(child_fault, "", 1);
-		(void)ignored;
-	}
+	if (child_fault >= 0)
+		(void)!write(child_fault, "", 1);
 	_exit(status);
 }
 
@@ -141,45 +139,9 @@ enum hf_code spawn_process(const struct spawn *spawn, pid_t *pid, struct hf_err 
 	return HF_OK;
 }
 
-size_t spawn_count(char *const *texts)
-{
-	size_t count = 0;
-	while (texts && texts[count])
-		count++;
-	return count;
-}
-
-char **spawn_free(char **texts)
-{
-	for (size_t i = 0; texts && texts[i]; i++)
-		free(texts[i]);
-	free(texts);
-	return nullptr;
-}
-
-char **spawn_copy(char *const *texts)
-{
-	char **copy = hf_alloc((spawn_count(texts) + 1) * sizeof *copy);
-	for (size_t i = 0; texts && texts[i]; i++)
-		copy[i] = hf_strdup(texts[i]);
-	return copy;
-}
-
-bool spawn_same(char *const *a, char *const *b)
-{
-	size_t count = spawn_count(a);
-	if (count != spawn_count(b))
-		return false;
-	for (size_t i = 0; i < count; i++) {
-		if (strcmp(a[i], b[i]) != 0)
-			return false;
-	}
-	return true;
-}
-
 char **spawn_resolve(const char *folder, char *const *command)
 {
-	char **argv = hf_alloc((spawn_count(command) + 1) * sizeof *argv);
+	char **argv = hf_alloc((texts_count(command) + 1) * sizeof *argv);
 	for (size_t i = 0; command[i]; i++) {
 		bool inside = strncmp(command[i], "./", 2) == 0;
 		argv[i] =

@@ -38,9 +38,3 @@ static constexpr char SPAWN_PATH[] = "/usr/local/bin:/usr/bin:/bin";
 [[nodiscard]] char **spawn_resolve(const char *folder, char *const *command);
 /* HF_MISSING: no such program, or not to be executed. Heap path by out-parameter. */
 enum hf_code spawn_find(const char *name, char **program, struct hf_err *err);
-
-/* Lists of texts that end with a nullptr; a nullptr counts as an empty list. */
-size_t spawn_count(char *const *texts);
-[[nodiscard]] char **spawn_copy(char *const *texts);
-bool spawn_same(char *const *a, char *const *b);
-char **spawn_free(char **texts); /* returns nullptr */

@@ -1,7 +1,6 @@
 /* tail.c - the end of a tool's output. */
 #include "worker/tail.h"
 
-#include <string.h>
 #include <unistd.h>
 
 #include "runtime/base.h"
@@ -10,7 +9,6 @@
 constexpr size_t READ_BYTES = 16 << 10;
 constexpr int READS_MAX = 16;    /* of one tail_text */
 constexpr double PAUSE_S = 0.01; /* between two reads of a talkative tool */
-static const char white_space[] = " \t\r\n";
 
 /* Reads once; false when there is nothing more for now. */
 static bool read_some(struct tail *tail)
@@ -90,9 +88,5 @@ void tail_text(struct tail *tail, struct buf *text)
 	/* It may start in the middle of a character. */
 	for (; kept.len && ((unsigned char)*kept.data & 0xc0) == 0x80; kept.data++)
 		kept.len--;
-	for (; kept.len && strchr(white_space, kept.data[kept.len - 1]);)
-		kept.len--;
-	for (; kept.len && strchr(white_space, *kept.data); kept.data++)
-		kept.len--;
-	text_clean(kept, TAIL_BYTES, text);
+	text_clean(text_trim(kept), TAIL_BYTES, text);
 }

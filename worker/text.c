@@ -4,6 +4,20 @@
 
 static const char CUT[] = "…";
 
+static bool is_space(char byte)
+{
+	return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
+}
+
+struct slice text_trim(struct slice text)
+{
+	for (; text.len && is_space(*text.data); text.data++)
+		text.len--;
+	while (text.len && is_space(text.data[text.len - 1]))
+		text.len--;
+	return text;
+}
+
 /* Length of the well-formed character at `at`, or 0. */
 static size_t character_len(const unsigned char *at, size_t left)
 {

@@ -13,6 +13,7 @@
 #include "runtime/base.h"
 #include "runtime/clock.h"
 #include "runtime/log.h"
+#include "worker/timer.h"
 
 struct versions {
 	struct ev_loop *loop;
@@ -38,14 +39,10 @@ struct file_list {
 	size_t count;
 };
 
-static void timer_set(struct versions *versions, int64_t ms)
+static void look_in(struct versions *versions, int64_t ms)
 {
-	ev_timer_stop(versions->loop, &versions->timer);
-	if (versions->stopped)
-		return;
-	ev_now_update(versions->loop);
-	ev_timer_set(&versions->timer, (double)ms / 1000, 0);
-	ev_timer_start(versions->loop, &versions->timer);
+	if (!versions->stopped)
+		timer_set(versions->loop, &versions->timer, ms);
 }
 
 static struct version *find(const struct versions *versions, int32_t id)
@@ -118,8 +115,8 @@ static void on_files(void *ctx, enum hf_code code, const struct store_tool *tool
 		versions->changed(versions->ctx);
 	} else {
 		version->bad = code == HF_INVALID || code == HF_MISSING || code == HF_CORRUPT;
-		log_error("a tool version cannot be served", "tool", LOG_INT(version->id), "error",
-			  err ? err->text : nullptr, nullptr);
+		log_error("this worker cannot serve a tool version", "tool", LOG_INT(version->id),
+			  "error", err ? err->text : nullptr, nullptr);
 	}
 	load_next(versions);
 }
@@ -135,7 +132,7 @@ static void load_next(struct versions *versions)
 		store_tool_files(versions->store, version->id, on_files, versions);
 		return;
 	}
-	timer_set(versions, versions->hinted ? VERSIONS_HINT_MS : VERSIONS_REFRESH_MS);
+	look_in(versions, versions->hinted ? VERSIONS_HINT_MS : VERSIONS_REFRESH_MS);
 	versions->hinted = false;
 }
 
@@ -175,9 +172,9 @@ static void on_versions(void *ctx, enum hf_code code, const int32_t *tools, size
 	if (code == HF_CANCELLED)
 		return;
 	if (code != HF_OK) {
-		log_warn("the list of tools could not be read", "error", err ? err->text : nullptr,
-			 nullptr);
-		timer_set(versions, VERSIONS_REFRESH_MS);
+		log_warn("the list of tools could not be read, the next look follows", "error",
+			 err ? err->text : nullptr, nullptr);
+		look_in(versions, VERSIONS_REFRESH_MS);
 		return;
 	}
 	list(versions, tools, count);
@@ -205,7 +202,7 @@ struct versions *versions_open(struct ev_loop *loop, struct store *store, const 
 	versions->changed = changed;
 	versions->ctx = ctx;
 	ev_init(&versions->timer, on_timer);
-	timer_set(versions, 0);
+	look_in(versions, 0);
 	return versions;
 }
 
@@ -238,7 +235,7 @@ void versions_hint(struct versions *versions)
 	if (versions->asking || versions->loading)
 		versions->hinted = true;
 	else
-		timer_set(versions, age >= VERSIONS_HINT_MS ? 0 : VERSIONS_HINT_MS - age);
+		look_in(versions, age >= VERSIONS_HINT_MS ? 0 : VERSIONS_HINT_MS - age);
 }
 
 static int by_served(const void *a, const void *b)

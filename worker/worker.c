@@ -43,6 +43,7 @@
 #include "worker/keeper.h"
 #include "worker/phase.h"
 #include "worker/run.h"
+#include "worker/timer.h"
 #include "worker/versions.h"
 
 constexpr int CLAIM_TASKS_MAX = 64; /* of one claim */
@@ -83,17 +84,10 @@ struct worker {
 	ev_timer renew;
 	ev_signal term, interrupt;
 	ev_timer drain; /* drain_ms, then LEAVE_MS */
+	bool abandoned; /* drain_ms are over: so is all that runs */
 	ev_timer look;  /* for the end */
 	int exit_code;
 };
-
-static void timer_set(struct worker *worker, ev_timer *timer, int64_t ms)
-{
-	ev_timer_stop(worker->loop, timer);
-	ev_now_update(worker->loop);
-	ev_timer_set(timer, (double)(ms > 0 ? ms : 0) / 1000, 0);
-	ev_timer_start(worker->loop, timer);
-}
 
 /* --- claiming -----------------------------------------------------------------------------------
  */
@@ -106,7 +100,7 @@ static size_t free_slots(const struct worker *worker)
 static void claim_in(struct worker *worker, int64_t ms)
 {
 	if (worker->state == WORKER_SERVING)
-		timer_set(worker, &worker->claim, ms);
+		timer_set(worker->loop, &worker->claim, ms);
 }
 
 /* No later than in `ms`. */
@@ -147,7 +141,7 @@ static void take(struct worker *worker, const struct claimed_task *task)
 static void renew_if_over(struct worker *worker)
 {
 	if (worker->lost && worker->runs_count == 0 && !worker->claiming)
-		timer_set(worker, &worker->renew, 0);
+		timer_set(worker->loop, &worker->renew, 0);
 }
 
 /* Not every free slot may be for its tasks. */
@@ -373,29 +367,28 @@ static void on_look(struct ev_loop *, ev_timer *timer, int)
 		beat_stop(worker->beat);
 		store_leave(worker->store, beat_last_incarnation(worker->beat), on_last_left,
 			    worker);
-		timer_set(worker, &worker->drain, LEAVE_MS);
+		timer_set(worker->loop, &worker->drain, LEAVE_MS);
 	}
 	if (worker->state == WORKER_ENDED && host_pool_count(worker->hosts) == 0)
 		end(worker, EXIT_DONE);
 	else
-		timer_set(worker, timer, END_LOOK_MS);
+		timer_set(worker->loop, timer, END_LOOK_MS);
 }
 
 static void on_drained(struct ev_loop *, ev_timer *timer, int)
 {
 	struct worker *worker = container_of(timer, struct worker, drain);
-	static bool last;
 	ev_timer_stop(worker->loop, timer);
-	if (worker->state != WORKER_DRAINING || last) {
-		log_warn("ends with open claims or no answer", "running",
-			 LOG_INT(worker->runs_count), nullptr);
+	if (worker->state != WORKER_DRAINING || worker->abandoned) {
+		log_warn("ends before all is given back; others take over when the lease is over",
+			 "running", LOG_INT(worker->runs_count), nullptr);
 		end(worker, EXIT_DONE);
 		return;
 	}
-	last = true;
+	worker->abandoned = true;
 	for (size_t i = 0; i < worker->runs_count; i++)
 		run_abandon(worker->runs[i]);
-	timer_set(worker, timer, LEAVE_MS);
+	timer_set(worker->loop, timer, LEAVE_MS);
 }
 
 static void on_signal(struct ev_loop *, ev_signal *signal, int)
@@ -412,8 +405,8 @@ static void on_signal(struct ev_loop *, ev_signal *signal, int)
 	versions_stop(worker->versions);
 	for (size_t i = 0; i < worker->runs_count; i++)
 		run_hand_back(worker->runs[i]);
-	timer_set(worker, &worker->drain, worker->config->drain_ms);
-	timer_set(worker, &worker->look, 0);
+	timer_set(worker->loop, &worker->drain, worker->config->drain_ms);
+	timer_set(worker->loop, &worker->look, 0);
 }
 
 /* --- what runs ask ------------------------------------------------------------------------------
@@ -504,12 +497,11 @@ static enum hf_code read_conf(const char *path, struct buf *out, struct hf_err *
 	}
 	struct stat stat;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode) ||
-	    stat.st_size > CONF_BYTES_MAX) {
-		if (fd >= 0)
-			close(fd);
-		return hf_fail(err, HF_SYSTEM, "conf_file %s cannot be read or is over 1 MiB",
-			       path);
+	if (fd < 0)
+		return hf_fail(err, HF_SYSTEM, "conf_file %s: %s", path, strerror(errno));
+	if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode) || stat.st_size > CONF_BYTES_MAX) {
+		close(fd);
+		return hf_fail(err, HF_SYSTEM, "conf_file %s is no file of at most 1 MiB", path);
 	}
 	for (ssize_t got = 1; got > 0;) {
 		got = read(fd, buf_reserve(out, 4'096), 4'096);
@@ -564,8 +556,7 @@ static enum hf_code set_up(struct worker *worker, struct hf_err *err)
 	hf_try(keyring_load(config->keys_file, &worker->keyring, err));
 	hf_try(read_conf(config->conf_file, &worker->conf, err));
 	hf_try(make_state_dir(config->state_dir, &worker->state_dir, err));
-	hf_try(host_pool_open(worker->loop, worker->state_dir, config->cancel_grace_ms,
-			      &worker->hosts, err));
+	hf_try(host_pool_open(worker->loop, worker->state_dir, &worker->hosts, err));
 	hf_try(open_database(worker, err));
 	const struct breaker_limits limits = { .failures = (int)config->breaker_failures,
 					       .pause_ms = config->breaker_pause_ms,
@@ -619,8 +610,6 @@ static enum hf_code start(struct worker *worker, struct hf_err *err)
 static void tear_down(struct worker *worker)
 {
 	worker->monitor = monitor_close(worker->monitor);
-	if (worker->hosts)
-		host_pool_kill(worker->hosts);
 	if (worker->hosts)
 		host_pool_close(worker->hosts);
 	if (worker->runs_count > 0)

@@ -356,7 +356,7 @@ bool downstream_sent(const struct downstream_call *call)
 	return call->sent;
 }
 
-bool downstream_cancel(struct downstream_call *call)
+bool downstream_abandon(struct downstream_call *call)
 {
 	bool sent = call->sent;
 	call_leave(call);

@@ -427,13 +427,7 @@ void host_pool_lease(struct host_pool *, int64_t)
 {
 }
 
-int64_t host_grace_ms(const struct host_pool *)
-{
-	return 3'000;
-}
-
-enum hf_code host_pool_open(struct ev_loop *, const char *, int64_t, struct host_pool **out,
-			    struct hf_err *)
+enum hf_code host_pool_open(struct ev_loop *, const char *, struct host_pool **out, struct hf_err *)
 {
 	*out = hf_alloc(sizeof **out);
 	(*out)->process = running_process;

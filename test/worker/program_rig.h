@@ -30,13 +30,10 @@
  * replaced, since the real ones are linked into the same binary for other tests. */
 #define phase_program    pretended_phase_program
 #define worker_hosts     pretended_worker_hosts
+#define worker_config    pretended_worker_config
 #define ask_look         pretended_ask_look
 #define ask_close        pretended_ask_close
 #define ask_text         pretended_ask_text
-#define say_run          pretended_say_run
-#define say_type         pretended_say_type
-#define say_value        pretended_say_value
-#define say_vars         pretended_say_vars
 #define run_phase_number pretended_run_phase_number
 #define run_loop         pretended_run_loop
 #define run_worker       pretended_run_worker
@@ -60,6 +57,7 @@
 #define run_phase_done   pretended_run_phase_done
 #include "worker/ask.c"
 #include "worker/phase_program.c"
+#include "worker/program_talk.c"
 #include "worker/say.c"
 
 /* What ends at once has ended by then, also where two forks of this program take their time. */
@@ -69,7 +67,6 @@ constexpr int64_t GRACE_MS = 600;
 
 struct worker {
 	struct host_pool *hosts;
-	int64_t cancel_grace_ms;
 };
 
 struct run {
@@ -96,6 +93,11 @@ struct run {
 struct host_pool *worker_hosts(const struct worker *worker)
 {
 	return worker->hosts;
+}
+const struct config *worker_config(const struct worker *)
+{
+	static const struct config config = { .cancel_grace_ms = GRACE_MS };
+	return &config;
 }
 struct ev_loop *run_loop(const struct run *)
 {
@@ -230,8 +232,8 @@ static void set_up(void)
 	log_init(LOG_ERROR, "test");
 	setenv("HOLDFAST_SECRET", "secret", 1);
 	setenv("HOLDFAST_RIG", "rig", 1);
-	cr_assert_eq(host_pool_open(ev_default_loop(0), state_dir, GRACE_MS, &worker.hosts, &err),
-		     HF_OK, "%s", err.text);
+	cr_assert_eq(host_pool_open(ev_default_loop(0), state_dir, &worker.hosts, &err), HF_OK,
+		     "%s", err.text);
 }
 
 static void tear_down(void)
@@ -296,6 +298,12 @@ static void finish(struct run *run)
 	if (!run->state)
 		run->state = phase_program.start(run);
 	while (!run->done)
+		ev_run(ev_default_loop(0), EVRUN_ONCE);
+}
+
+static void until_all_are_gone(void)
+{
+	while (host_pool_count(worker.hosts))
 		ev_run(ev_default_loop(0), EVRUN_ONCE);
 }
 

@@ -210,14 +210,14 @@ static void *start(struct run *starting)
 	return &phase;
 }
 
-static void cancel(void *, bool lost)
+static void stop(void *, bool lost)
 {
-	lost ? phase.losses++ : phase.cancels++;
+	lost ? phase.losses++ : phase.stops++;
 }
 
-const struct phase_kind phase_http = { .type = PHASE_HTTP, .start = start, .cancel = cancel };
-const struct phase_kind phase_sql = { .type = PHASE_SQL, .start = start, .cancel = cancel };
-const struct phase_kind phase_program = { .type = PHASE_PROGRAM, .start = start, .cancel = cancel };
+const struct phase_kind phase_http = { .type = PHASE_HTTP, .start = start, .stop = stop };
+const struct phase_kind phase_sql = { .type = PHASE_SQL, .start = start, .stop = stop };
+const struct phase_kind phase_program = { .type = PHASE_PROGRAM, .start = start, .stop = stop };
 
 /* --- helpers ------------------------------------------------------------------------------------
  */
@@ -313,6 +313,7 @@ void wait_ms(int64_t ms)
 
 void begin(void)
 {
+	ended = 0;
 	run = run_start(nullptr, tool, "/folder", &task);
 	turn();
 }
@@ -379,6 +380,19 @@ void expect_end(void)
 	cr_assert_null(phase.run);
 }
 
+void answer_last(void)
+{
+	answer();
+	expect_end();
+}
+
+void lose_claim(void)
+{
+	run_lose(run, true);
+	turn();
+	report((struct phase_result){ .outcome = PHASE_LOST });
+}
+
 void to_keyed(void)
 {
 	begin();
@@ -392,6 +406,12 @@ struct claimed_step step_at(int number, struct buf *state, const char *json)
 	value_from_json(slice_of(json), state);
 	return (struct claimed_step){ STEP_RECOVERY_POINT, step_place_recovery(number),
 				      slice_of("x"), buf_slice(state) };
+}
+
+void claim_steps(const struct claimed_step *steps, size_t count)
+{
+	task.steps = steps;
+	task.steps_count = count;
 }
 
 void claimed_again(int number, int64_t sent_ms)

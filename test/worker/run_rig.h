@@ -23,7 +23,7 @@ extern struct pretended_store store;
 
 struct pretended_phase {
 	struct run *run; /* the phase that waits, or nullptr */
-	int starts, cancels, losses;
+	int starts, stops, losses;
 	char name[32];
 	bool settling, first;
 };
@@ -41,6 +41,7 @@ void set_up_unsafe(void);
 void tear_down(void);
 void turn(void);
 void wait_ms(int64_t ms);
+/* Claims the task and starts its run. */
 void begin(void);
 void expect_phase(const char *name);
 void expect_write(const char *want);
@@ -50,8 +51,14 @@ void answer(void);
 void report(struct phase_result result);
 void report_done(const char *json);
 void expect_end(void);
+/* The write that waits is the last. */
+void answer_last(void);
+/* Ends the run without a write, whatever it was about to do. */
+void lose_claim(void);
 /* Brings the run to its keyed phase, freshly advanced. */
 void to_keyed(void);
 struct claimed_step step_at(int number, struct buf *state, const char *json);
+/* What the claim brings beside the task. */
+void claim_steps(const struct claimed_step *steps, size_t count);
 /* Claims the task at phase `number` as one that was tried before; 0: not sent. */
 void claimed_again(int number, int64_t sent_ms);

@@ -84,7 +84,7 @@ HF_TEST(downstream, what_was_sent_without_an_answer_is_sent_once, .init = set_up
 	}
 }
 
-/* B055: curl sends again by itself where a connection it had kept turns out to be closed. Here the
+/* curl sends again by itself where a connection it had kept turns out to be closed. Here the
  * peer keeps each connection, then resets the next request, or the old connection in between. */
 HF_TEST(downstream, no_request_rides_on_a_connection_of_another, .init = set_up, .fini = tear_down)
 {
@@ -131,7 +131,7 @@ static void with_port(const char *pattern, char *out, size_t size)
 		snprintf(out, size, "%s", pattern);
 }
 
-/* B057: no redirect is followed, wherever it leads, and its body is not taken for an answer. */
+/* No redirect is followed, wherever it leads, and its body is not taken for an answer. */
 HF_TEST(downstream, redirects_are_answers, .init = set_up, .fini = tear_down)
 {
 	static const int codes[] = { 300, 301, 302, 303, 305, 307, 308 };
@@ -482,7 +482,7 @@ HF_TEST(downstream, a_host_gets_so_many_requests_at_a_time, .init = set_up, .fin
 	answer_one(MAX - 1);
 	run_for(0.2);
 	cr_assert_eq(crowd.count, MAX + 1);
-	cr_assert(!downstream_cancel(last));
+	cr_assert(!downstream_abandon(last));
 	crowd_call(false, 50);
 	run_for(0.2);
 	cr_assert_eq(crowd.done[DOWNSTREAM_NOT_SENT], 1);
@@ -669,17 +669,17 @@ HF_TEST(downstream, a_flood_is_cut, .init = set_up, .fini = tear_down)
 	cr_assert_leq(outcome.body.len, DOWNSTREAM_ANSWER_BYTES_MAX);
 }
 
-HF_TEST(downstream, breaking_off_says_whether_it_may_have_left, .init = set_up, .fini = tear_down)
+HF_TEST(downstream, abandoning_says_whether_it_may_have_left, .init = set_up, .fini = tear_down)
 {
 	peer.trick = SILENT;
 	struct downstream_call *call = begin("POST", url, slice_of("{}"), 5'000);
 	cr_assert(!downstream_sent(call));
-	cr_assert(!downstream_cancel(call), "nothing left yet");
+	cr_assert(!downstream_abandon(call), "nothing left yet");
 
 	call = begin("POST", url, slice_of("{}"), 5'000);
 	while (peer.requests == 0)
 		ev_run(loop, EVRUN_ONCE);
 	cr_assert(downstream_sent(call));
-	cr_assert(downstream_cancel(call));
+	cr_assert(downstream_abandon(call));
 	cr_assert(!outcome.done);
 }

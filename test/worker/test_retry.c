@@ -60,7 +60,7 @@ HF_TEST(retry, the_median_never_falls)
 	}
 }
 
-/* B058: 300 tasks that failed together, base 1 s. */
+/* 300 tasks that failed together, base 1 s. */
 HF_TEST(retry, a_wave_is_spread)
 {
 	int windows[40] = {};
@@ -72,7 +72,7 @@ HF_TEST(retry, a_wave_is_spread)
 		cr_assert_lt(windows[i], 300, "window %zu holds %d of 3000", i, windows[i]);
 }
 
-/* B056 by the defaults of tool.json: the first retry in [0.5, 2] s, none within 100 ms; and over
+/* By the defaults of tool.json: the first retry in [0.5, 2] s, none within 100 ms; and over
  * many attempts the spread is the whole ceiling but the floor. */
 HF_TEST(retry, full_jitter_starts_at_the_floor)
 {

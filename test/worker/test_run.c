@@ -1,18 +1,13 @@
 /* test_run.c - the machine of a run, with pretended phases, a pretended store and a pretended
  * worker: what it writes, in which order, and what it never writes. A program of its own, since it
  * stands in for what the worker library has elsewhere. */
-#include <ev.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "runtime/base.h"
-#include "runtime/clock.h"
 #include "runtime/config.h"
 #include "runtime/json.h"
 #include "runtime/key.h"
-#include "runtime/log.h"
 #include "runtime/value.h"
 #include "test/test.h"
 #include "test/worker/run_rig.h"
@@ -42,8 +37,7 @@ HF_TEST(run, each_phase_is_committed_before_the_next_and_the_last_with_the_outco
 		     "\"name\":\"report.pdf\"}],"
 		     "\"structuredContent\":{\"s\":{\"k\":12345678901234567890}},\"isError\":false}"
 		     " |  | step look@196607 a1 key []");
-	answer();
-	expect_end();
+	answer_last();
 	cr_assert_lt(ended_due_ms, 0);
 }
 
@@ -52,14 +46,12 @@ HF_TEST(run, what_stands_is_never_started_again, .init = set_up, .fini = tear_do
 	hf_cleanup(buf) struct buf a = {}, b = {}, c = {};
 	struct claimed_step steps[] = { step_at(0, &a, "{}"), step_at(1, &b, "{\"k\":1}"),
 					step_at(2, &c, "{}") };
-	task.steps = steps;
-	task.steps_count = 3;
+	claim_steps(steps, 3);
 	claimed_again(3, 0);
 	begin();
 	expect_write("completed");
 	cr_assert_eq(phase.starts, 0);
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, a_foreign_recovery_point_past_the_claim_is_taken_over, .init = set_up,
@@ -67,8 +59,7 @@ HF_TEST(run, a_foreign_recovery_point_past_the_claim_is_taken_over, .init = set_
 {
 	hf_cleanup(buf) struct buf a = {};
 	struct claimed_step steps[] = { step_at(0, &a, "{}") };
-	task.steps = steps;
-	task.steps_count = 1;
+	claim_steps(steps, 1);
 	begin();
 	expect_phase("keyed");
 	cr_assert(!phase.first);
@@ -90,8 +81,7 @@ HF_TEST(run, an_adopted_state_replaces_ours, .init = set_up, .fini = tear_down)
 	cr_assert(!phase.first, "nobody knows what the other sent");
 	report_done("{}");
 	expect_inside("{\"s\":{\"k\":\"theirs\"}}");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, a_lost_fence_ends_it_without_another_write, .init = set_up, .fini = tear_down)
@@ -110,8 +100,7 @@ HF_TEST(run, a_failed_attempt_is_spent_with_a_wait, .init = set_up, .fini = tear
 	expect_write("retry pure: 503; attempt 2 of 2 in");
 	cr_assert_geq(store.delay_ms, 500);
 	cr_assert_leq(store.delay_ms, 1'000);
-	answer();
-	expect_end();
+	answer_last();
 	cr_assert_eq(ended_due_ms, store.delay_ms);
 }
 
@@ -121,8 +110,7 @@ HF_TEST(run, retry_after_is_a_lower_bound, .init = set_up, .fini = tear_down)
 	report((struct phase_result){ .outcome = PHASE_RETRY, .delay_ms = 2'000 });
 	cr_assert_geq(store.delay_ms, 2'500);
 	cr_assert_leq(store.delay_ms, 3'000);
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, spent_attempts_fail_what_has_no_effect, .init = set_up, .fini = tear_down)
@@ -134,8 +122,7 @@ HF_TEST(run, spent_attempts_fail_what_has_no_effect, .init = set_up, .fini = tea
 		     "{\"type\":\"attempts_exhausted\",\"phase\":\"pure\","
 		     "\"phase_executed\":\"no\",\"executed\":\"no\"}}"
 		     " | pure: 503; no phase was done | -");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, spent_attempts_of_a_keyed_request_without_an_answer_are_unknown, .init = set_up,
@@ -148,8 +135,7 @@ HF_TEST(run, spent_attempts_of_a_keyed_request_without_an_answer_are_unknown, .i
 	/* This attempt did not leave, but an earlier one may have (V7). */
 	report((struct phase_result){ .outcome = PHASE_RETRY, .text = "refused" });
 	expect_write("unknown keyed: refused; may have happened");
-	answer();
-	expect_end();
+	answer_last();
 	cr_assert_lt(ended_due_ms, 0);
 }
 
@@ -162,8 +148,7 @@ HF_TEST(run, spent_attempts_of_a_keyed_request_that_never_left_fail, .init = set
 	report((struct phase_result){ .outcome = PHASE_RETRY, .text = "refused" });
 	expect_write("failed");
 	expect_inside("\"executed\":\"no\"");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, spent_attempts_of_a_lookup_are_read_back_first, .init = set_up, .fini = tear_down)
@@ -172,11 +157,9 @@ HF_TEST(run, spent_attempts_of_a_lookup_are_read_back_first, .init = set_up, .fi
 	for (size_t i = 0; i < countof(happened); i++) {
 		claimed_again(2, 0);
 		task.attempt = 2;
-		ended = 0;
 		hf_cleanup(buf) struct buf a = {}, b = {};
 		struct claimed_step steps[] = { step_at(0, &a, "{}"), step_at(1, &b, "{}") };
-		task.steps = steps;
-		task.steps_count = 2;
+		claim_steps(steps, 2);
 		begin();
 		expect_phase("look");
 		cr_assert(!phase.settling);
@@ -192,15 +175,13 @@ HF_TEST(run, spent_attempts_of_a_lookup_are_read_back_first, .init = set_up, .fi
 			report_done("{}");
 			expect_write("completed");
 		} else {
-			report(
-			    (struct phase_result){ .outcome = PHASE_CANCELLED, .text = "absent" });
+			report((struct phase_result){ .outcome = PHASE_STOPPED, .text = "absent" });
 			expect_write("failed");
 			expect_inside("\"type\":\"attempts_exhausted\",\"phase\":\"look\"");
 			/* The keyed phase before has its recovery point. */
 			expect_inside("\"executed\":\"yes\"");
 		}
-		answer();
-		expect_end();
+		answer_last();
 	}
 }
 
@@ -209,7 +190,6 @@ HF_TEST(run, a_crash_spends_no_attempt_and_its_wait_grows_to_a_limit, .init = se
 {
 	for (int crashes = 0; crashes < 3; crashes++) {
 		task.crashes = crashes;
-		ended = 0;
 		begin();
 		report((struct phase_result){ .outcome = PHASE_CRASHED, .text = "signal 6" });
 		if (crashes < 2) {
@@ -221,17 +201,14 @@ HF_TEST(run, a_crash_spends_no_attempt_and_its_wait_grows_to_a_limit, .init = se
 			expect_inside("program or worker died, 3 times of 3: signal 6");
 			expect_inside("\"executed\":\"no\"");
 		}
-		answer();
-		expect_end();
+		answer_last();
 	}
 	task.crashes = 3;
-	ended = 0;
 	phase.starts = 0;
 	begin();
 	expect_write("failed");
 	cr_assert_eq(phase.starts, 0);
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, a_tools_own_error_completes, .init = set_up, .fini = tear_down)
@@ -241,23 +218,20 @@ HF_TEST(run, a_tools_own_error_completes, .init = set_up, .fini = tear_down)
 	expect_write("completed {\"content\":[{\"type\":\"text\",\"text\":\"no data? ?\"}],"
 		     "\"structuredContent\":{\"type\":\"tool_error\",\"phase\":\"pure\","
 		     "\"executed\":\"no\"},\"isError\":true} | ");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, a_refusal_says_what_may_have_been_executed, .init = set_up, .fini = tear_down)
 {
 	static const bool maybe[] = { false, true };
 	for (size_t i = 0; i < countof(maybe); i++) {
-		ended = 0;
 		to_keyed();
 		report((struct phase_result){
 		    .outcome = PHASE_FAILED, .text = "422", .maybe_executed = maybe[i] });
 		expect_write("failed");
 		expect_inside(maybe[i] ? "\"executed\":\"maybe\"" : "\"executed\":\"no\"");
 		expect_inside("keyed: 422; done before: pure");
-		answer();
-		expect_end();
+		answer_last();
 	}
 }
 
@@ -268,12 +242,11 @@ HF_TEST(run, a_cancel_stops_the_phase_and_says_what_ran, .init = set_up, .fini =
 	turn();
 	run_wish(run, WISH_CANCEL);
 	turn();
-	cr_assert_eq(phase.cancels, 1);
+	cr_assert_eq(phase.stops, 1);
 	cr_assert_eq(phase.losses, 0);
-	report((struct phase_result){ .outcome = PHASE_CANCELLED });
+	report((struct phase_result){ .outcome = PHASE_STOPPED });
 	expect_write("cancelled  | cancelled; no phase was done | -");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, a_cancel_during_the_commit_stops_before_the_next_phase, .init = set_up,
@@ -283,8 +256,7 @@ HF_TEST(run, a_cancel_during_the_commit_stops_before_the_next_phase, .init = set
 	report_done("{}");
 	answer_with(HF_OK, FENCE_HELD, true, (struct slice){});
 	expect_write("cancelled  | cancelled; done before: pure | -");
-	answer();
-	expect_end();
+	answer_last();
 	cr_assert_eq(phase.starts, 1);
 }
 
@@ -292,20 +264,18 @@ HF_TEST(run, a_cancel_settles_what_may_have_been_sent, .init = set_up, .fini = t
 {
 	hf_cleanup(buf) struct buf a = {};
 	struct claimed_step steps[] = { step_at(0, &a, "{}") };
-	task.steps = steps;
-	task.steps_count = 1;
+	claim_steps(steps, 1);
 	task.cancel = true;
 	claimed_again(1, 950'000);
 	begin();
 	expect_phase("keyed");
 	cr_assert(phase.settling);
-	cr_assert_eq(phase.cancels, 0);
+	cr_assert_eq(phase.stops, 0);
 	report_done("{}");
 	expect_write("step keyed");
 	answer();
 	expect_write("cancelled  | cancelled; done before: pure, keyed | -");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, a_cancel_of_what_was_not_sent_is_at_once, .init = set_up, .fini = tear_down)
@@ -314,8 +284,7 @@ HF_TEST(run, a_cancel_of_what_was_not_sent_is_at_once, .init = set_up, .fini = t
 	claimed_again(1, 0);
 	begin();
 	expect_write("cancelled");
-	answer();
-	expect_end();
+	answer_last();
 	cr_assert_eq(phase.starts, 0);
 }
 
@@ -332,24 +301,21 @@ HF_TEST(run, settling_in_vain_ends_unknown, .init = set_up, .fini = tear_down)
 	}
 	cr_assert_gt(phase.starts, 2);
 	expect_write("unknown sent");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, a_cancel_after_the_last_phase_changes_nothing, .init = set_up, .fini = tear_down)
 {
 	hf_cleanup(buf) struct buf a = {}, b = {};
 	struct claimed_step steps[] = { step_at(0, &a, "{}"), step_at(1, &b, "{}") };
-	task.steps = steps;
-	task.steps_count = 2;
+	claim_steps(steps, 2);
 	claimed_again(2, 0);
 	begin();
 	run_wish(run, WISH_CANCEL);
 	turn();
 	report_done("{}");
 	expect_write("completed");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, a_last_start_is_taken_apart_from_others, .init = set_up, .fini = tear_down)
@@ -357,18 +323,14 @@ HF_TEST(run, a_last_start_is_taken_apart_from_others, .init = set_up, .fini = te
 	/* Another runs here: given back, nothing spent. */
 	others_have_last_starts = one_of_them_runs = true;
 	task.crashes = 2;
-	run = run_start(nullptr, tool, "/folder", &task);
-	turn();
+	begin();
 	expect_write("again waits to run apart");
 	cr_assert_geq(store.delay_ms, 2'000);
-	answer();
-	expect_end();
+	answer_last();
 	cr_assert_eq(phase.starts, 0);
 	/* It is the one: as soon as the others are given back. */
-	ended = 0;
 	one_of_them_runs = false;
-	run = run_start(nullptr, tool, "/folder", &task);
-	turn();
+	begin();
 	cr_assert(run_is_apart(run));
 	cr_assert_eq(phase.starts, 0);
 	others_have_last_starts = false;
@@ -380,18 +342,35 @@ HF_TEST(run, a_last_start_is_taken_apart_from_others, .init = set_up, .fini = te
 	report_done("{}");
 	expect_write("step");
 	run_lose(run, true);
-	answer();
-	expect_end();
+	answer_last();
 	/* Who has two left asks nobody. */
-	ended = 0;
 	others_have_last_starts = one_of_them_runs = true;
 	task.crashes = 1;
 	begin();
 	cr_assert_eq(phase.starts, 2);
-	run_lose(run, true);
-	turn();
-	report((struct phase_result){ .outcome = PHASE_LOST });
+	lose_claim();
 	expect_end();
+}
+
+static void expect_stop(const char *write)
+{
+	turn();
+	cr_assert_eq(phase.stops, 1);
+	report((struct phase_result){ .outcome = PHASE_STOPPED });
+	expect_write(write);
+	answer_last();
+}
+
+/* The keyed request in flight is answered first. */
+static void expect_grace(int64_t grace_ms, const char *write)
+{
+	turn();
+	cr_assert_eq(run_grace_ms(run), grace_ms);
+	report_done("{}");
+	expect_write("step keyed");
+	answer();
+	expect_write(write);
+	answer_last();
 }
 
 HF_TEST(run, a_worker_that_stops_hands_back_and_spends_nothing, .init = set_up, .fini = tear_down)
@@ -401,31 +380,16 @@ HF_TEST(run, a_worker_that_stops_hands_back_and_spends_nothing, .init = set_up, 
 	run_hand_back(run);
 	turn();
 	expect_write("back handed back");
-	answer();
-	expect_end();
+	answer_last();
 	cr_assert_eq(phase.starts, 0);
 
-	ended = 0;
 	begin();
 	run_hand_back(run);
-	turn();
-	cr_assert_eq(phase.cancels, 1);
-	report((struct phase_result){ .outcome = PHASE_CANCELLED });
-	expect_write("back handed back");
-	answer();
-	expect_end();
+	expect_stop("back handed back");
 
-	ended = 0;
 	to_keyed();
 	run_hand_back(run);
-	turn();
-	cr_assert_eq(run_grace_ms(run), config.drain_ms);
-	report_done("{}");
-	expect_write("step keyed");
-	answer();
-	expect_write("back handed back");
-	answer();
-	expect_end();
+	expect_grace(config.drain_ms, "back handed back");
 }
 
 HF_TEST(run, a_park_stops_what_is_pure_and_waits_for_what_is_foreign, .init = set_up,
@@ -433,28 +397,14 @@ HF_TEST(run, a_park_stops_what_is_pure_and_waits_for_what_is_foreign, .init = se
 {
 	begin();
 	run_wish(run, WISH_PARK);
-	turn();
-	cr_assert_eq(phase.cancels, 1);
-	report((struct phase_result){ .outcome = PHASE_CANCELLED });
-	expect_write("back parked");
-	answer();
-	expect_end();
+	expect_stop("back parked");
 
-	ended = 0;
 	to_keyed();
 	run_wish(run, WISH_PARK);
-	turn();
-	cr_assert_eq(run_grace_ms(run), config.cancel_grace_ms);
-	report_done("{}");
-	expect_write("step keyed");
-	answer();
-	expect_write("back parked");
-	answer();
-	expect_end();
+	expect_grace(config.cancel_grace_ms, "back parked");
 }
 
-HF_TEST(run, what_is_broken_off_at_the_end_is_handed_back_as_sent, .init = set_up,
-	.fini = tear_down)
+HF_TEST(run, what_is_abandoned_at_the_end_is_handed_back_as_sent, .init = set_up, .fini = tear_down)
 {
 	to_keyed();
 	run_abandon(run);
@@ -462,8 +412,7 @@ HF_TEST(run, what_is_broken_off_at_the_end_is_handed_back_as_sent, .init = set_u
 	cr_assert_eq(phase.losses, 1);
 	report((struct phase_result){ .outcome = PHASE_LOST });
 	expect_write("back sent");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, a_lost_claim_is_forgotten_and_a_lost_lease_handed_back, .init = set_up,
@@ -477,14 +426,12 @@ HF_TEST(run, a_lost_claim_is_forgotten_and_a_lost_lease_handed_back, .init = set
 	expect_end();
 	cr_assert_eq(store.writes, 0);
 
-	ended = 0;
 	begin();
 	run_lose(run, false);
 	turn();
 	report((struct phase_result){ .outcome = PHASE_LOST });
 	expect_write("back");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, a_passed_deadline_fails_it, .init = set_up, .fini = tear_down)
@@ -494,12 +441,11 @@ HF_TEST(run, a_passed_deadline_fails_it, .init = set_up, .fini = tear_down)
 	expect_phase("pure");
 	cr_assert_leq(run_time_left_ms(run), 30);
 	wait_ms(60);
-	cr_assert_eq(phase.cancels, 1);
-	report((struct phase_result){ .outcome = PHASE_CANCELLED });
+	cr_assert_eq(phase.stops, 1);
+	report((struct phase_result){ .outcome = PHASE_STOPPED });
 	expect_write("failed");
 	expect_inside("\"type\":\"deadline\"");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 static int checkpoint_answers;
@@ -517,8 +463,7 @@ HF_TEST(run, the_first_checkpoint_of_a_name_wins, .init = set_up, .fini = tear_d
 	checkpoint_answers = 0;
 	struct claimed_step steps[] = { { STEP_CHECKPOINT, step_place_checkpoint(0, 4),
 					  slice_of("old"), slice_of("\x01") } };
-	task.steps = steps;
-	task.steps_count = 1;
+	claim_steps(steps, 1);
 	begin();
 	cr_assert(run_recall(run, slice_of("old"), &value));
 	cr_assert(slice_is(value, "\x01"));
@@ -539,9 +484,7 @@ HF_TEST(run, the_first_checkpoint_of_a_name_wins, .init = set_up, .fini = tear_d
 	report_done("{}");
 	answer();
 	cr_assert(!run_recall(run, slice_of("new"), &value), "a checkpoint is its phase's own");
-	run_lose(run, true);
-	turn();
-	report((struct phase_result){ .outcome = PHASE_LOST });
+	lose_claim();
 }
 
 HF_TEST(run, an_answer_after_the_phase_is_waited_for_and_not_told, .init = set_up,
@@ -555,8 +498,7 @@ HF_TEST(run, an_answer_after_the_phase_is_waited_for_and_not_told, .init = set_u
 	answer();
 	cr_assert_eq(checkpoint_answers, 0);
 	expect_write("crash");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, a_fenced_checkpoint_stops_the_phase, .init = set_up, .fini = tear_down)
@@ -576,15 +518,13 @@ HF_TEST(run, a_checkpoint_without_a_plain_name_fails_the_task, .init = set_up, .
 {
 	static const char *const names[] = { "", "a\x01", "\xff" };
 	for (size_t i = 0; i < countof(names); i++) {
-		ended = 0;
 		begin();
 		run_checkpoint(run, slice_of(names[i]), slice_of("\x01"), on_checkpoint, nullptr);
 		turn();
 		report((struct phase_result){ .outcome = PHASE_LOST });
 		expect_write("failed");
 		expect_inside("the name of a checkpoint");
-		answer();
-		expect_end();
+		answer_last();
 	}
 }
 
@@ -594,8 +534,7 @@ HF_TEST(run, a_state_without_a_json_form_fails_the_task, .init = set_up, .fini =
 	report((struct phase_result){ .outcome = PHASE_DONE, .state = { "\xc4\x01x", 3 } });
 	expect_write("failed");
 	expect_inside("its state cannot be kept");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, a_refused_write_is_tried_again_or_given_up, .init = set_up, .fini = tear_down)
@@ -609,8 +548,7 @@ HF_TEST(run, a_refused_write_is_tried_again_or_given_up, .init = set_up, .fini =
 	answer_with(HF_INVALID, FENCE_HELD, false, (struct slice){});
 	wait_ms(1'100);
 	expect_write("crash sent the store refused a write");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, keys_are_of_the_place_and_the_call, .init = set_up, .fini = tear_down)
@@ -624,9 +562,7 @@ HF_TEST(run, keys_are_of_the_place_and_the_call, .init = set_up, .fini = tear_do
 	cr_assert_str_neq(run_key(run), second);
 	cr_assert(slice_is(run_scope(run)->args, "{\"n\": 7,\"effect_id\":\"e-1\"}"));
 	cr_assert(slice_is(run_states_json(run), "{\"pure\":{}}"));
-	run_lose(run, true);
-	turn();
-	report((struct phase_result){ .outcome = PHASE_LOST });
+	lose_claim();
 }
 
 HF_TEST(run, a_task_whose_key_is_not_here_goes_to_another_worker, .init = set_up, .fini = tear_down)
@@ -637,8 +573,7 @@ HF_TEST(run, a_task_whose_key_is_not_here_goes_to_another_worker, .init = set_up
 	report_done("{}");
 	answer();
 	expect_write("again this worker has no key");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, progress_is_told_once_and_of_the_whole_task, .init = set_up, .fini = tear_down)
@@ -655,9 +590,7 @@ HF_TEST(run, progress_is_told_once_and_of_the_whole_task, .init = set_up, .fini 
 	run_progress(run, 0.0 / 0.0, slice_of(""));
 	cr_assert(run_progress_take(run, &told));
 	cr_assert(told.progress >= 0 && told.progress < 0.01);
-	run_lose(run, true);
-	turn();
-	report((struct phase_result){ .outcome = PHASE_LOST });
+	lose_claim();
 }
 
 HF_TEST(run, arguments_that_do_not_read_back_fail_the_task, .init = set_up, .fini = tear_down)
@@ -666,21 +599,18 @@ HF_TEST(run, arguments_that_do_not_read_back_fail_the_task, .init = set_up, .fin
 	begin();
 	expect_write("failed");
 	expect_inside("\"type\":\"corrupt\"");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, a_keyed_phase_past_its_window_is_not_sent_blindly, .init = set_up, .fini = tear_down)
 {
 	hf_cleanup(buf) struct buf a = {};
 	struct claimed_step steps[] = { step_at(0, &a, "{}") };
-	task.steps = steps;
-	task.steps_count = 1;
+	claim_steps(steps, 1);
 	claimed_again(1, 950'000);
 	task.first_try_ms = 1'000'000 - 580'000; /* of 600 s, less a margin of 5 % */
 	begin();
 	cr_assert_eq(phase.starts, 0);
 	expect_write("unknown keyed: the window of its key downstream is over");
-	answer();
-	expect_end();
+	answer_last();
 }

@@ -1,17 +1,7 @@
 /* test_run_unsafe.c - the machine of a run where a phase is unsafe, asks somebody, or is undone. */
-#include <ev.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime/base.h"
-#include "runtime/clock.h"
-#include "runtime/config.h"
-#include "runtime/json.h"
-#include "runtime/key.h"
-#include "runtime/log.h"
-#include "runtime/value.h"
 #include "test/test.h"
 #include "test/worker/run_rig.h"
 #include "worker/phase.h"
@@ -33,8 +23,7 @@ HF_TEST(run, an_unsafe_phase_starts_behind_its_intent, .init = set_up_unsafe, .f
 	expect_phase("run");
 	report_done("{}");
 	expect_write("completed");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, an_intent_that_is_fenced_out_starts_nothing, .init = set_up_unsafe, .fini = tear_down)
@@ -52,24 +41,21 @@ HF_TEST(run, a_cancel_behind_the_intent_sends_nothing, .init = set_up_unsafe, .f
 	answer();
 	cr_assert_eq(phase.starts, 0);
 	expect_write("cancelled");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, what_is_unsafe_and_unanswered_is_unknown_whatever_is_left, .init = set_up_unsafe,
 	.fini = tear_down)
 {
 	static const enum phase_outcome outcomes[] = { PHASE_RETRY, PHASE_AGAIN, PHASE_CRASHED,
-						       PHASE_CANCELLED };
+						       PHASE_STOPPED };
 	for (size_t i = 0; i < countof(outcomes); i++) {
-		ended = 0;
 		begin();
 		answer();
 		report((struct phase_result){
 		    .outcome = outcomes[i], .text = "timed out", .maybe_sent = true });
 		expect_write("unknown sent pay: timed out; may have happened");
-		answer();
-		expect_end();
+		answer_last();
 	}
 }
 
@@ -79,8 +65,7 @@ HF_TEST(run, what_is_unsafe_and_never_left_is_tried_again, .init = set_up_unsafe
 	answer();
 	report((struct phase_result){ .outcome = PHASE_RETRY, .text = "no connection" });
 	expect_write("retry pay: no connection");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, an_intent_of_an_earlier_claim_is_never_followed_by_a_second_send,
@@ -88,17 +73,14 @@ HF_TEST(run, an_intent_of_an_earlier_claim_is_never_followed_by_a_second_send,
 {
 	struct claimed_step steps[] = { { STEP_INTENT, step_place_recovery(0) - 1, slice_of("pay"),
 					  slice_of("") } };
-	task.steps = steps;
-	task.steps_count = 1;
+	claim_steps(steps, 1);
 	claimed_again(0, 950'000);
 	begin();
 	cr_assert_eq(phase.starts, 0);
 	expect_write("unknown");
-	answer();
-	expect_end();
+	answer_last();
 	/* Without one the store's guess at a dead worker's send counts for nothing. */
-	ended = 0;
-	task.steps_count = 0;
+	claim_steps(nullptr, 0);
 	begin();
 	expect_write("intent 0 pay");
 	answer();
@@ -117,15 +99,16 @@ HF_TEST(run, a_cancel_goes_on_to_the_undo_steps, .init = set_up_unsafe, .fini = 
 	run_wish(run, WISH_CANCEL);
 	answer();
 	expect_write("undo cancelled; done before: pay");
-	answer();
-	expect_end();
+	answer_last();
 }
 
-static void claimed_to_undo(struct claimed_step *step, struct buf *state)
+static struct claimed_step to_undo;
+
+/* A cancelled task whose first phase is to be undone. */
+static void claimed_to_undo(struct buf *state)
 {
-	*step = step_at(0, state, "{}");
-	task.steps = step;
-	task.steps_count = 1;
+	to_undo = step_at(0, state, "{}");
+	claim_steps(&to_undo, 1);
 	task.phase = UNDO_PHASE_FIRST;
 	task.cancel = true;
 }
@@ -145,10 +128,8 @@ HF_TEST(run, a_phase_that_asks_gives_its_claim_back_with_the_question, .init = s
 	begin();
 	report_asks(false);
 	expect_write("ask 0 [{\"key\":\"k\"}] for 70 | pure: asks: Sure?");
-	answer();
-	expect_end();
+	answer_last();
 
-	ended = 0;
 	to_keyed();
 	report_asks(true);
 	expect_write("ask sent 1 [");
@@ -156,24 +137,20 @@ HF_TEST(run, a_phase_that_asks_gives_its_claim_back_with_the_question, .init = s
 	expect_end();
 
 	/* A worker that stops asks all the same: nothing is lost, and nobody holds it. */
-	ended = 0;
 	begin();
 	run_hand_back(run);
 	turn();
 	report_asks(false);
 	expect_write("ask 0 [");
-	answer();
-	expect_end();
+	answer_last();
 
 	/* One that the store will not take is a crash, which the crash limit bounds. */
-	ended = 0;
 	begin();
 	report_asks(false);
 	answer_with(HF_INVALID, FENCE_LOST, false, (struct slice){});
 	wait_ms(1'100);
 	expect_write("crash");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, who_is_stopped_asks_nobody, .init = set_up, .fini = tear_down)
@@ -183,18 +160,15 @@ HF_TEST(run, who_is_stopped_asks_nobody, .init = set_up, .fini = tear_down)
 	turn();
 	report_asks(false);
 	expect_write("cancelled");
-	answer();
-	expect_end();
+	answer_last();
 
-	ended = 0;
 	task.deadline_ms = task.now_ms + 20;
 	begin();
 	wait_ms(40);
 	report_asks(false);
 	expect_write("failed");
 	expect_inside("deadline exceeded");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, an_unsafe_program_that_asks_has_sent_nothing, .init = set_up_unsafe, .fini = tear_down)
@@ -205,74 +179,62 @@ HF_TEST(run, an_unsafe_program_that_asks_has_sent_nothing, .init = set_up_unsafe
 	answer();
 	report_asks(false);
 	expect_write("ask 1 [");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, an_undo_step_has_nobody_to_ask, .init = set_up_unsafe, .fini = tear_down)
 {
 	hf_cleanup(buf) struct buf state = {};
-	struct claimed_step step;
-	claimed_to_undo(&step, &state);
+	claimed_to_undo(&state);
 	begin();
 	report_asks(false);
 	expect_write("failed");
 	expect_inside("nobody to ask");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, undo_steps_run_under_a_cancel_and_past_the_deadline, .init = set_up_unsafe,
 	.fini = tear_down)
 {
 	hf_cleanup(buf) struct buf state = {};
-	struct claimed_step step;
-	claimed_to_undo(&step, &state);
+	claimed_to_undo(&state);
 	task.deadline_ms = task.now_ms - 1;
 	begin();
 	expect_phase("undo:pay");
-	cr_assert_eq(phase.cancels, 0, "neither stops them");
+	cr_assert_eq(phase.stops, 0, "neither stops them");
 	report((struct phase_result){ .outcome = PHASE_RETRY, .text = "503", .maybe_sent = true });
 	expect_write("retry sent undo:pay: 503; attempt 2 of 2");
-	answer();
-	expect_end();
-	ended = 0;
+	answer_last();
 	begin();
 	report_done("{}");
 	expect_write("step undo:pay@8388607 a1 key {}");
 	answer();
 	expect_write("cancelled  | cancelled; done before: pay; undone: pay");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, an_undo_step_that_fails_fails_the_task_and_says_so, .init = set_up_unsafe,
 	.fini = tear_down)
 {
 	hf_cleanup(buf) struct buf state = {};
-	struct claimed_step step;
-	claimed_to_undo(&step, &state);
+	claimed_to_undo(&state);
 	begin();
 	report((struct phase_result){ .outcome = PHASE_FAILED, .text = "refused" });
 	expect_write("failed");
 	expect_inside("undo:pay: refused");
 	expect_inside("\"executed\":\"yes\"");
 	expect_inside("done before: pay");
-	answer();
-	expect_end();
+	answer_last();
 }
 
 HF_TEST(run, an_undone_phase_is_not_undone_twice, .init = set_up_unsafe, .fini = tear_down)
 {
 	hf_cleanup(buf) struct buf a = {}, b = {};
-	struct claimed_step steps[2];
-	claimed_to_undo(&steps[0], &a);
-	steps[1] = step_at(undo_phase(0), &b, "{}");
-	task.steps = steps;
-	task.steps_count = 2;
+	claimed_to_undo(&a);
+	struct claimed_step steps[] = { to_undo, step_at(undo_phase(0), &b, "{}") };
+	claim_steps(steps, 2);
 	begin();
 	cr_assert_eq(phase.starts, 0);
 	expect_write("cancelled");
-	answer();
-	expect_end();
+	answer_last();
 }

@@ -23,6 +23,7 @@
 #include "worker/ask.c"
 #include "worker/phase_wait.c"
 
+static char name[] = "rest";
 constexpr int64_t NOW_MS = 1'441'110'600'000; /* 2015-09-01T12:30:00Z */
 
 struct run {
@@ -73,6 +74,12 @@ void run_phase_done(struct run *run, const struct phase_result *result)
 		buf_add_slice(&run->state, result->state);
 }
 
+static void end(struct run *run)
+{
+	buf_deinit(&run->state);
+	buf_deinit(&run->text);
+}
+
 HF_TEST(wait, a_wait_is_over_when_its_time_has_come)
 {
 	static const struct {
@@ -107,7 +114,6 @@ HF_TEST(wait, a_wait_is_over_when_its_time_has_come)
 		{ -1, 0, "\"2015-09-01T12:31:00Z\"", "1", PHASE_TOOL_ERROR, 0,
 		  "rest would wait past the deadline" },
 	};
-	static char name[] = "rest";
 	for (size_t i = 0; i < countof(cases); i++) {
 		hf_cleanup(buf) struct buf args = {};
 		buf_add_format(&args, "{\"at\":%s}", cases[i].at);
@@ -126,8 +132,7 @@ HF_TEST(wait, a_wait_is_over_when_its_time_has_come)
 		const char *said = run.outcome == PHASE_DONE ? run.state.data : run.text.data;
 		cr_expect_eq(strncmp(said, cases[i].said, strlen(cases[i].said)), 0, "case %zu: %s",
 			     i, said);
-		buf_deinit(&run.state);
-		buf_deinit(&run.text);
+		end(&run);
 	}
 }
 
@@ -140,6 +145,18 @@ HF_TEST(wait, a_wait_is_over_when_its_time_has_come)
 #define YES   "{\"action\":\"accept\",\"content\":{\"ok\":true}}"
 #define BAD   "{\"action\":\"accept\",\"content\":{\"ok\":7}}"
 #define GIVEN "\"answer\""
+
+/* Starts a phase that asks one question, with so much in the inbox. */
+static void ask_one(struct run *run, const struct claimed_step *steps, size_t count)
+{
+	*run = (struct run){
+		.phase = { .name = name,
+			   .type = PHASE_WAIT,
+			   .input = slice_of("{\"a\":" FORM("A?") "}") },
+		.task = { .asks = INPUT_FORM, .steps = steps, .steps_count = count },
+	};
+	phase_wait.start(run);
+}
 
 /* One row of the inbox, or two. */
 struct row {
@@ -225,7 +242,6 @@ static const struct {
 
 HF_TEST(wait, input_is_asked_for_until_all_of_it_is_there)
 {
-	static char name[] = "rest";
 	for (size_t i = 0; i < countof(cases); i++) {
 		struct claimed_step steps[2] = {};
 		size_t count = 0;
@@ -255,15 +271,14 @@ HF_TEST(wait, input_is_asked_for_until_all_of_it_is_there)
 		cr_expect_eq(strncmp(run.text.data, cases[i].text, strlen(cases[i].text)), 0,
 			     "case %zu: %s", i, run.text.data);
 		cr_expect_eq(run.delay_ms, run.outcome == PHASE_ASK ? 300 : 0, "case %zu", i);
-		buf_deinit(&run.state);
-		buf_deinit(&run.text);
+		end(&run);
 	}
 }
 
 HF_TEST(wait, a_question_that_never_gets_its_answer_ends_the_phase)
 {
 	struct claimed_step steps[INPUT_ASKED_MAX] = {};
-	static char name[] = "rest", keys[INPUT_ASKED_MAX][8];
+	static char keys[INPUT_ASKED_MAX][8];
 	for (int n = 0; n < INPUT_ASKED_MAX; n++) {
 		snprintf(keys[n], sizeof keys[n], n ? "a.%d" : "a", n + 1);
 		steps[n] =
@@ -272,24 +287,18 @@ HF_TEST(wait, a_question_that_never_gets_its_answer_ends_the_phase)
 					   .state = slice_of(ROW("2", GIVEN, FORM("A?"), BAD)) };
 	}
 	for (size_t count = INPUT_ASKED_MAX - 1; count <= INPUT_ASKED_MAX; count++) {
-		struct run run = { .phase = { .name = name,
-					      .type = PHASE_WAIT,
-					      .input = slice_of("{\"a\":" FORM("A?") "}") },
-				   .task = {
-				       .asks = INPUT_FORM, .steps = steps, .steps_count = count } };
-		phase_wait.start(&run);
+		struct run run;
+		ask_one(&run, steps, count);
 		cr_expect_eq(run.outcome, count < INPUT_ASKED_MAX ? PHASE_ASK : PHASE_FAILED);
 		cr_expect(strstr(count < INPUT_ASKED_MAX ? run.state.data : run.text.data,
 				 count < INPUT_ASKED_MAX ? "\"a.8\"" : "8 times"));
-		buf_deinit(&run.state);
-		buf_deinit(&run.text);
+		end(&run);
 	}
 }
 
 /* A misfit behind which it was asked again is none anew; here it would fit by now. */
 HF_TEST(wait, a_misfit_is_found_once)
 {
-	static char name[] = "rest";
 	struct claimed_step steps[] = {
 		{ .kind = STEP_INBOX,
 		  .name = slice_of("a"),
@@ -298,34 +307,24 @@ HF_TEST(wait, a_misfit_is_found_once)
 		  .name = slice_of("a.2"),
 		  .state = slice_of(ROW("2", "null", FORM("A?"), "null")) },
 	};
-	struct run run = { .phase = { .name = name,
-				      .type = PHASE_WAIT,
-				      .input = slice_of("{\"a\":" FORM("A?") "}") },
-			   .task = { .asks = INPUT_FORM, .steps = steps, .steps_count = 2 } };
-	phase_wait.start(&run);
+	struct run run;
+	ask_one(&run, steps, countof(steps));
 	cr_assert_eq(run.outcome, PHASE_ASK);
 	cr_expect(strstr(run.state.data, "\"a.2\""), "%s", run.state.data);
-	buf_deinit(&run.state);
-	buf_deinit(&run.text);
+	end(&run);
 }
 
 HF_TEST(wait, a_task_asks_so_much_and_no_more)
 {
 	static struct claimed_step steps[INPUT_KEYS_MAX];
-	static char name[] = "rest";
 	for (size_t i = 0; i < INPUT_KEYS_MAX; i++)
 		steps[i] = (struct claimed_step){ .kind = STEP_INBOX, .name = slice_of("other") };
 	for (size_t count = INPUT_KEYS_MAX - 1; count <= INPUT_KEYS_MAX; count++) {
-		struct run run = { .phase = { .name = name,
-					      .type = PHASE_WAIT,
-					      .input = slice_of("{\"a\":" FORM("A?") "}") },
-				   .task = {
-				       .asks = INPUT_FORM, .steps = steps, .steps_count = count } };
-		phase_wait.start(&run);
+		struct run run;
+		ask_one(&run, steps, count);
 		cr_expect_eq(run.outcome, count < INPUT_KEYS_MAX ? PHASE_ASK : PHASE_FAILED);
 		if (count == INPUT_KEYS_MAX)
 			cr_expect(strstr(run.text.data, "256 questions"), "%s", run.text.data);
-		buf_deinit(&run.state);
-		buf_deinit(&run.text);
+		end(&run);
 	}
 }

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "read.h"
+
 constexpr int FRAMES_FD = 3;
 constexpr size_t FRAME_HEAD_BYTES = 4;
 constexpr size_t FRAME_BYTES_MAX = 16 << 20;
@@ -19,8 +21,6 @@ constexpr int EXIT_USAGE = 64;       /* EX_USAGE */
 constexpr int EXIT_WORKER_GONE = 74; /* EX_IOERR */
 constexpr int EXIT_PROTOCOL = 76;    /* EX_PROTOCOL */
 constexpr size_t TEXT_LEN_MAX = 4'096;
-/* A value has 64 levels; around it are the frame and the map of states. */
-constexpr unsigned DEPTH_MAX = 64 + 2;
 
 struct tool_run {
 	msgpack_unpacked frame;  /* the run; args and states point into it */
@@ -29,10 +29,9 @@ struct tool_run {
 	msgpack_sbuffer value;   /* being packed by the tool */
 	msgpack_packer packer;
 	msgpack_sbuffer out;
-	char *task, *tool, *phase, *effect_id;
-	const char *traceparent;
-	int64_t number; /* 0: no run yet */
-	int64_t end_ms;
+	const char *task, *tool, *phase, *effect_id, *traceparent; /* kept */
+	int64_t number;                                            /* 0: no run yet */
+	int64_t end_ms;                                            /* on the boot clock */
 	bool cancelled, answered;
 };
 
@@ -62,7 +61,7 @@ static bool read_all(char *bytes, size_t len)
 		else if (got == 0 && at == 0)
 			return false;
 		else if (got == 0 || errno != EINTR)
-			end_process(EXIT_WORKER_GONE, "holdfast: the worker is gone");
+			end_process(EXIT_WORKER_GONE, "the worker is gone");
 	}
 	return true;
 }
@@ -74,7 +73,7 @@ static void write_all(const char *bytes, size_t len)
 		if (sent > 0)
 			at += (size_t)sent;
 		else if (errno != EINTR)
-			end_process(EXIT_WORKER_GONE, "holdfast: the worker is gone");
+			end_process(EXIT_WORKER_GONE, "the worker is gone");
 	}
 }
 
@@ -86,16 +85,19 @@ static char *read_frame(size_t *len)
 		return nullptr;
 	*len = (size_t)head[0] << 24 | (size_t)head[1] << 16 | (size_t)head[2] << 8 | head[3];
 	if (*len == 0 || *len > FRAME_BYTES_MAX)
-		end_process(EXIT_PROTOCOL, "holdfast: a frame of a bad length");
+		end_process(EXIT_PROTOCOL, "a frame of a bad length");
 	char *bytes = malloc(*len);
-	if (!bytes || !read_all(bytes, *len))
-		end_process(EXIT_WORKER_GONE, "holdfast: a frame broke off");
+	if (!bytes)
+		tool_out_of_memory();
+	if (!read_all(bytes, *len))
+		end_process(EXIT_WORKER_GONE, "a frame broke off");
 	return bytes;
 }
 
-static void pack_text(msgpack_packer *pack, const char *text)
+static void pack_member(msgpack_packer *pack, const char *name, const char *text)
 {
-	msgpack_pack_str_with_body(pack, text, strlen(text));
+	tool_pack_text(pack, name);
+	tool_pack_text(pack, text);
 }
 
 /* Starts a frame with room for its head; `members` without "t" and "run". */
@@ -106,10 +108,9 @@ static msgpack_packer frame_start(struct tool_run *run, const char *type, size_t
 	msgpack_sbuffer_write(&run->out, "\0\0\0\0", FRAME_HEAD_BYTES);
 	msgpack_packer_init(&pack, &run->out, msgpack_sbuffer_write);
 	msgpack_pack_map(&pack, members + (run->number ? 2 : 1));
-	pack_text(&pack, "t");
-	pack_text(&pack, type);
+	pack_member(&pack, "t", type);
 	if (run->number) {
-		pack_text(&pack, "run");
+		tool_pack_text(&pack, "run");
 		msgpack_pack_int64(&pack, run->number);
 	}
 	return pack;
@@ -119,7 +120,7 @@ static void frame_send(struct tool_run *run)
 {
 	size_t len = run->out.size - FRAME_HEAD_BYTES;
 	if (len > FRAME_BYTES_MAX)
-		end_process(EXIT_USAGE, "holdfast: a value or artifact is over 16 MiB");
+		end_process(EXIT_USAGE, "a value or artifact over 16 MiB cannot be sent");
 	for (unsigned i = 0; i < FRAME_HEAD_BYTES; i++)
 		run->out.data[i] = (char)(unsigned char)(len >> (8 * (3 - i)));
 	write_all(run->out.data, run->out.size);
@@ -132,210 +133,36 @@ static bool is_text(const msgpack_object *object, const char *text)
 	       memcmp(object->via.str.ptr, text, object->via.str.size) == 0;
 }
 
-/* --- msgpack of any depth --------------------------------------------------------------------- */
-
-/* msgpack-c's own reader stops at 32 levels, and a frame may have twice as many. */
-struct reader {
-	const char *bytes;
-	size_t len, at;
-	msgpack_zone *zone; /* arrays and maps; texts stay in `bytes` */
-	bool broken;
-};
-
-/* `size` bytes, or a stand-in and `broken`. */
-static const char *take(struct reader *reader, uint64_t size)
+/* The next frame; its texts point into its bytes, which go with the zone. False: the end of all. */
+static bool take_frame(msgpack_unpacked *into)
 {
-	static const char none[8];
-	if (size > reader->len - reader->at) {
-		reader->broken = true;
-		return none;
-	}
-	reader->at += (size_t)size;
-	return reader->bytes + reader->at - size;
+	size_t len;
+	char *bytes = read_frame(&len);
+	if (!bytes)
+		return false;
+	msgpack_unpacked_destroy(into);
+	into->zone = msgpack_zone_new(MSGPACK_ZONE_CHUNK_SIZE);
+	if (!into->zone || !msgpack_zone_push_finalizer(into->zone, free, bytes))
+		tool_out_of_memory();
+	if (!tool_read(bytes, len, into->zone, &into->data))
+		end_process(EXIT_PROTOCOL, "a frame that does not read");
+	return true;
 }
 
-static uint64_t take_uint(struct reader *reader, unsigned size)
+static bool is_cancel(const msgpack_unpacked *frame)
 {
-	const char *bytes = take(reader, size);
-	uint64_t value = 0;
-	for (unsigned i = 0; i < size; i++)
-		value = value << 8 | (unsigned char)bytes[i];
-	return value;
+	return is_text(tool_find(&frame->data, "t"), "cancel");
 }
 
-static msgpack_object read_text(struct reader *reader, uint64_t size)
-{
-	const char *text = take(reader, size);
-	msgpack_object out = { .type = MSGPACK_OBJECT_STR };
-	out.via.str.ptr = text;
-	out.via.str.size = reader->broken ? 0 : (uint32_t)size;
-	return out;
-}
-
-static msgpack_object read_bytes(struct reader *reader, uint64_t size)
-{
-	const char *bytes = take(reader, size);
-	msgpack_object out = { .type = MSGPACK_OBJECT_BIN };
-	out.via.bin.ptr = bytes;
-	out.via.bin.size = reader->broken ? 0 : (uint32_t)size;
-	return out;
-}
-
-static msgpack_object read_extension(struct reader *reader, uint64_t size)
-{
-	signed char type = (signed char)take_uint(reader, 1);
-	const char *bytes = take(reader, size);
-	msgpack_object out = { .type = MSGPACK_OBJECT_EXT };
-	out.via.ext.type = type;
-	out.via.ext.ptr = bytes;
-	out.via.ext.size = reader->broken ? 0 : (uint32_t)size;
-	return out;
-}
-
-static msgpack_object read_signed(struct reader *reader, unsigned size)
-{
-	unsigned unused = 64 - 8 * size;
-	int64_t value = (int64_t)(take_uint(reader, size) << unused) >> unused;
-	msgpack_object out = { .type = MSGPACK_OBJECT_NEGATIVE_INTEGER };
-	if (value >= 0)
-		out.type = MSGPACK_OBJECT_POSITIVE_INTEGER;
-	out.via.i64 = value;
-	return out;
-}
-
-static msgpack_object read_unsigned(struct reader *reader, unsigned size)
-{
-	msgpack_object out = { .type = MSGPACK_OBJECT_POSITIVE_INTEGER };
-	out.via.u64 = take_uint(reader, size);
-	return out;
-}
-
-static msgpack_object read_float(struct reader *reader, bool wide)
-{
-	msgpack_object out = { .type = wide ? MSGPACK_OBJECT_FLOAT64 : MSGPACK_OBJECT_FLOAT32 };
-	uint64_t bits = take_uint(reader, wide ? 8 : 4);
-	if (wide) {
-		memcpy(&out.via.f64, &bits, sizeof out.via.f64);
-	} else {
-		uint32_t half = (uint32_t)bits;
-		float narrow;
-		memcpy(&narrow, &half, sizeof narrow);
-		out.via.f64 = (double)narrow;
-	}
-	return out;
-}
-
-static msgpack_object read_object(struct reader *reader, unsigned depth);
-
-/* Room for `count` of `size` bytes each, of which every one takes at least `least` of the frame. */
-static void *reserve(struct reader *reader, uint64_t count, uint64_t least, size_t size)
-{
-	if (count > (reader->len - reader->at) / least) {
-		reader->broken = true;
-		return nullptr;
-	}
-	void *room = msgpack_zone_malloc(reader->zone, (size_t)count * size + 1);
-	if (!room)
-		end_process(EXIT_FAILURE, "holdfast: out of memory");
-	return room;
-}
-
-static msgpack_object read_array(struct reader *reader, uint64_t count, unsigned depth)
-{
-	msgpack_object out = { .type = MSGPACK_OBJECT_ARRAY };
-	msgpack_object *values = reserve(reader, count, 1, sizeof *values);
-	reader->broken = reader->broken || depth == DEPTH_MAX;
-	for (uint64_t i = 0; i < count && !reader->broken; i++)
-		values[i] = read_object(reader, depth + 1);
-	out.via.array.ptr = values;
-	out.via.array.size = reader->broken ? 0 : (uint32_t)count;
-	return out;
-}
-
-static msgpack_object read_map(struct reader *reader, uint64_t count, unsigned depth)
-{
-	msgpack_object out = { .type = MSGPACK_OBJECT_MAP };
-	msgpack_object_kv *pairs = reserve(reader, count, 2, sizeof *pairs);
-	reader->broken = reader->broken || depth == DEPTH_MAX;
-	for (uint64_t i = 0; i < count && !reader->broken; i++) {
-		pairs[i].key = read_object(reader, depth + 1);
-		pairs[i].val = read_object(reader, depth + 1);
-	}
-	out.via.map.ptr = pairs;
-	out.via.map.size = reader->broken ? 0 : (uint32_t)count;
-	return out;
-}
-
-/* Lead bytes from 0xc0 to 0xdf. */
-static msgpack_object read_marked(struct reader *reader, unsigned char lead, unsigned depth)
-{
-	msgpack_object out = { .type = MSGPACK_OBJECT_NIL };
-	if (lead == 0xc0)
-		return out;
-	if (lead == 0xc2 || lead == 0xc3) {
-		out.type = MSGPACK_OBJECT_BOOLEAN;
-		out.via.boolean = lead == 0xc3;
-		return out;
-	}
-	if (lead >= 0xc4 && lead <= 0xc6)
-		return read_bytes(reader, take_uint(reader, 1u << (lead - 0xc4)));
-	if (lead >= 0xc7 && lead <= 0xc9)
-		return read_extension(reader, take_uint(reader, 1u << (lead - 0xc7)));
-	if (lead == 0xca || lead == 0xcb)
-		return read_float(reader, lead == 0xcb);
-	if (lead >= 0xcc && lead <= 0xcf)
-		return read_unsigned(reader, 1u << (lead - 0xcc));
-	if (lead >= 0xd0 && lead <= 0xd3)
-		return read_signed(reader, 1u << (lead - 0xd0));
-	if (lead >= 0xd4 && lead <= 0xd8)
-		return read_extension(reader, 1u << (lead - 0xd4));
-	if (lead >= 0xd9 && lead <= 0xdb)
-		return read_text(reader, take_uint(reader, 1u << (lead - 0xd9)));
-	if (lead == 0xdc || lead == 0xdd)
-		return read_array(reader, take_uint(reader, lead == 0xdd ? 4 : 2), depth);
-	if (lead == 0xde || lead == 0xdf)
-		return read_map(reader, take_uint(reader, lead == 0xdf ? 4 : 2), depth);
-	reader->broken = true;
-	return out;
-}
-
-/* `depth` counts the arrays and maps around it. */
-static msgpack_object read_object(struct reader *reader, unsigned depth)
-{
-	unsigned char lead = (unsigned char)take_uint(reader, 1);
-	if (lead < 0x80 || lead >= 0xe0) {
-		reader->at -= !reader->broken;
-		return read_signed(reader, 1);
-	}
-	if (lead < 0x90)
-		return read_map(reader, lead & 15, depth);
-	if (lead < 0xa0)
-		return read_array(reader, lead & 15, depth);
-	if (lead < 0xc0)
-		return read_text(reader, lead & 31);
-	return read_marked(reader, lead, depth);
-}
-
-/* The next frame that is no "cancel"; its texts point into its bytes, which go with the zone. */
+/* The next frame that is no "cancel". */
 static bool next_frame(struct tool_run *run, msgpack_unpacked *into)
 {
-	for (;;) {
-		struct reader reader = {};
-		char *bytes = read_frame(&reader.len);
-		if (!bytes)
-			return false;
-		msgpack_unpacked_destroy(into);
-		into->zone = reader.zone = msgpack_zone_new(MSGPACK_ZONE_CHUNK_SIZE);
-		if (!reader.zone || !msgpack_zone_push_finalizer(reader.zone, free, bytes))
-			end_process(EXIT_FAILURE, "holdfast: out of memory");
-		reader.bytes = bytes;
-		into->data = read_object(&reader, 0);
-		if (reader.broken || reader.at != reader.len)
-			end_process(EXIT_PROTOCOL, "holdfast: a frame that does not read");
-		if (!is_text(tool_find(&into->data, "t"), "cancel"))
+	while (take_frame(into)) {
+		if (!is_cancel(into))
 			return true;
 		run->cancelled = true;
 	}
+	return false;
 }
 
 /* Waits for the answer `type` to what was just sent. */
@@ -345,9 +172,9 @@ static const msgpack_object *ask(struct tool_run *run, const char *type)
 	msgpack_unpacked_destroy(&run->answer);
 	msgpack_unpacked_init(&run->answer);
 	if (!next_frame(run, &run->answer))
-		end_process(EXIT_WORKER_GONE, "holdfast: the worker is gone");
+		end_process(EXIT_WORKER_GONE, "the worker is gone");
 	if (!is_text(tool_find(&run->answer.data, "t"), type))
-		end_process(EXIT_PROTOCOL, "holdfast: an answer of another type");
+		end_process(EXIT_PROTOCOL, "an answer of another type");
 	return &run->answer.data;
 }
 
@@ -364,23 +191,19 @@ const msgpack_object *tool_find(const msgpack_object *map, const char *name)
 	return nullptr;
 }
 
-static char *keep_text(struct tool_run *run, const char *text, size_t len)
-{
-	char *copy = msgpack_zone_malloc_no_align(run->kept, len + 1);
-	if (!copy)
-		end_process(EXIT_FAILURE, "holdfast: out of memory");
-	memcpy(copy, text, len);
-	copy[len] = '\0';
-	return copy;
-}
-
 const char *tool_text(struct tool_run *run, const msgpack_object *map, const char *name,
 		      const char *fallback)
 {
 	const msgpack_object *found = tool_find(map, name);
 	if (!found || found->type != MSGPACK_OBJECT_STR)
 		return fallback;
-	return keep_text(run, found->via.str.ptr, found->via.str.size);
+	uint32_t len = found->via.str.size;
+	char *copy = msgpack_zone_malloc_no_align(run->kept, len + 1);
+	if (!copy)
+		tool_out_of_memory();
+	memcpy(copy, found->via.str.ptr, len);
+	copy[len] = '\0';
+	return copy;
 }
 
 int64_t tool_int(const msgpack_object *map, const char *name, int64_t fallback)
@@ -486,13 +309,13 @@ msgpack_packer *tool_pack(struct tool_run *run)
 
 void tool_pack_text(msgpack_packer *pack, const char *text)
 {
-	pack_text(pack, text);
+	msgpack_pack_str_with_body(pack, text, strlen(text));
 }
 
 /* What was packed, or nil. */
 static void append_packed(struct tool_run *run, msgpack_packer *pack, const char *name)
 {
-	pack_text(pack, name);
+	tool_pack_text(pack, name);
 	if (run->value.size)
 		msgpack_sbuffer_write(&run->out, run->value.data, run->value.size);
 	else
@@ -500,17 +323,11 @@ static void append_packed(struct tool_run *run, msgpack_packer *pack, const char
 	msgpack_sbuffer_clear(&run->value);
 }
 
-static void append_value(struct tool_run *run, msgpack_packer *pack)
-{
-	append_packed(run, pack, "value");
-}
-
 void tool_checkpoint(struct tool_run *run, const char *name)
 {
 	msgpack_packer pack = frame_start(run, "checkpoint", 2);
-	pack_text(&pack, "name");
-	pack_text(&pack, name);
-	append_value(run, &pack);
+	pack_member(&pack, "name", name);
+	append_packed(run, &pack, "value");
 	ask(run, "ok");
 }
 
@@ -529,7 +346,7 @@ static const msgpack_object *keep_value(struct tool_run *run, const msgpack_obje
 	msgpack_object *copy = msgpack_zone_malloc(run->kept, sizeof *copy);
 	msgpack_zone *zone = msgpack_unpacked_release_zone(&run->answer);
 	if (!copy || !msgpack_zone_push_finalizer(run->kept, free_zone, zone))
-		end_process(EXIT_FAILURE, "holdfast: out of memory");
+		tool_out_of_memory();
 	*copy = *value;
 	return copy;
 }
@@ -537,19 +354,17 @@ static const msgpack_object *keep_value(struct tool_run *run, const msgpack_obje
 const msgpack_object *tool_recall(struct tool_run *run, const char *name)
 {
 	msgpack_packer pack = frame_start(run, "recall", 1);
-	pack_text(&pack, "name");
-	pack_text(&pack, name);
+	pack_member(&pack, "name", name);
 	return keep_value(run, ask(run, "value"));
 }
 
 const msgpack_object *tool_ask(struct tool_run *run, const char *key, int64_t timeout_ms)
 {
 	msgpack_packer pack = frame_start(run, "ask", timeout_ms > 0 ? 3 : 2);
-	pack_text(&pack, "key");
-	pack_text(&pack, key);
+	pack_member(&pack, "key", key);
 	append_packed(run, &pack, "request");
 	if (timeout_ms > 0) {
-		pack_text(&pack, "timeout_ms");
+		tool_pack_text(&pack, "timeout_ms");
 		msgpack_pack_int64(&pack, timeout_ms);
 	}
 	return keep_value(run, ask(run, "value"));
@@ -563,22 +378,21 @@ void tool_progress(struct tool_run *run, double fraction, const char *format, ..
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
 	msgpack_packer pack = frame_start(run, "progress", 2);
-	pack_text(&pack, "fraction");
+	tool_pack_text(&pack, "fraction");
 	msgpack_pack_double(&pack, fraction);
-	pack_text(&pack, "text");
-	pack_text(&pack, text);
+	pack_member(&pack, "text", text);
 	frame_send(run);
 }
 
 const char *tool_key(struct tool_run *run, uint32_t call)
 {
 	msgpack_packer pack = frame_start(run, "key", 1);
-	pack_text(&pack, "call");
+	tool_pack_text(&pack, "call");
 	msgpack_pack_uint32(&pack, call);
 	const msgpack_object *answer = ask(run, "value");
 	const char *key = tool_text(run, answer, "value", nullptr);
 	if (!key)
-		end_process(EXIT_PROTOCOL, "holdfast: no key in the answer");
+		end_process(EXIT_PROTOCOL, "no key in the answer");
 	return key;
 }
 
@@ -586,11 +400,9 @@ void tool_artifact(struct tool_run *run, const char *name, const char *media_typ
 		   size_t len)
 {
 	msgpack_packer pack = frame_start(run, "artifact", 3);
-	pack_text(&pack, "name");
-	pack_text(&pack, name);
-	pack_text(&pack, "media_type");
-	pack_text(&pack, media_type);
-	pack_text(&pack, "data");
+	pack_member(&pack, "name", name);
+	pack_member(&pack, "media_type", media_type);
+	tool_pack_text(&pack, "data");
 	msgpack_pack_bin_with_body(&pack, data, len);
 	ask(run, "ok");
 }
@@ -601,16 +413,12 @@ bool tool_cancelled(struct tool_run *run)
 	while (!run->cancelled && poll(&frames, 1, 0) > 0) {
 		msgpack_unpacked frame;
 		msgpack_unpacked_init(&frame);
-		size_t len, at = 0;
-		char *bytes = read_frame(&len);
-		if (!bytes)
-			end_process(EXIT_WORKER_GONE, "holdfast: the worker is gone");
-		if (msgpack_unpack_next(&frame, bytes, len, &at) != MSGPACK_UNPACK_SUCCESS ||
-		    !is_text(tool_find(&frame.data, "t"), "cancel"))
-			end_process(EXIT_PROTOCOL, "holdfast: a frame that was not asked for");
+		if (!take_frame(&frame))
+			end_process(EXIT_WORKER_GONE, "the worker is gone");
+		if (!is_cancel(&frame))
+			end_process(EXIT_PROTOCOL, "a frame that was not asked for");
 		run->cancelled = true;
 		msgpack_unpacked_destroy(&frame);
-		free(bytes);
 	}
 	return run->cancelled;
 }
@@ -618,7 +426,7 @@ bool tool_cancelled(struct tool_run *run)
 int tool_result(struct tool_run *run)
 {
 	msgpack_packer pack = frame_start(run, "result", 1);
-	append_value(run, &pack);
+	append_packed(run, &pack, "value");
 	frame_send(run);
 	run->answered = true;
 	return 0;
@@ -630,13 +438,9 @@ int tool_result(struct tool_run *run)
 	char text[TEXT_LEN_MAX];
 	vsnprintf(text, sizeof text, format, args);
 	msgpack_packer pack = frame_start(run, "error", 2);
-	pack_text(&pack, "text");
-	pack_text(&pack, text);
-	pack_text(&pack, "retry");
-	if (retry)
-		msgpack_pack_true(&pack);
-	else
-		msgpack_pack_false(&pack);
+	pack_member(&pack, "text", text);
+	tool_pack_text(&pack, "retry");
+	retry ? msgpack_pack_true(&pack) : msgpack_pack_false(&pack);
 	frame_send(run);
 	run->answered = true;
 	return 0;
@@ -662,12 +466,6 @@ int tool_retry(struct tool_run *run, const char *format, ...)
 
 /* --- the loop --------------------------------------------------------------------------------- */
 
-static char *frame_member(struct tool_run *run, const char *name)
-{
-	const char *text = tool_text(run, &run->frame.data, name, "");
-	return keep_text(run, text, strlen(text));
-}
-
 static void run_init(struct tool_run *run)
 {
 	*run = (struct tool_run){};
@@ -677,7 +475,7 @@ static void run_init(struct tool_run *run)
 	msgpack_sbuffer_init(&run->out);
 	run->kept = msgpack_zone_new(MSGPACK_ZONE_CHUNK_SIZE);
 	if (!run->kept)
-		end_process(EXIT_FAILURE, "holdfast: out of memory");
+		tool_out_of_memory();
 }
 
 static void run_deinit(struct tool_run *run)
@@ -693,17 +491,18 @@ static int serve(struct tool_run *run, int (*function)(struct tool_run *run))
 {
 	run->number = tool_int(&run->frame.data, "run", 0);
 	if (!is_text(tool_find(&run->frame.data, "t"), "run"))
-		end_process(EXIT_PROTOCOL, "holdfast: a frame that is no run");
+		end_process(EXIT_PROTOCOL, "a frame that is no run");
 	run->cancelled = false; /* that was said of the run before */
-	run->task = frame_member(run, "task");
-	run->tool = frame_member(run, "tool");
-	run->phase = frame_member(run, "phase");
-	run->effect_id = frame_member(run, "effect_id");
+	run->task = tool_text(run, &run->frame.data, "task", "");
+	run->tool = tool_text(run, &run->frame.data, "tool", "");
+	run->phase = tool_text(run, &run->frame.data, "phase", "");
+	run->effect_id = tool_text(run, &run->frame.data, "effect_id", "");
 	run->traceparent = tool_text(run, &run->frame.data, "traceparent", "");
 	run->end_ms = now_ms() + tool_int(&run->frame.data, "deadline_ms", 0);
 	int status = function(run);
 	if (status == 0 && !run->answered) {
-		fprintf(stderr, "holdfast: the run ended without result or error\n");
+		fprintf(stderr, "holdfast: the run returned 0 without tool_result, tool_error or "
+				"tool_retry\n");
 		status = EXIT_FAILURE;
 	}
 	return status;
@@ -719,7 +518,7 @@ int tool_main(int (*function)(struct tool_run *run))
 	struct tool_run run;
 	run_init(&run);
 	msgpack_packer pack = frame_start(&run, "ready", 1);
-	pack_text(&pack, "protocol");
+	tool_pack_text(&pack, "protocol");
 	msgpack_pack_int(&pack, 1);
 	frame_send(&run);
 	int status = 0;

@@ -40,8 +40,7 @@ struct tool_run;
  * code of the process at once. */
 int tool_main(int (*run)(struct tool_run *run));
 
-/* --- what is asked for --------------------------------------------------------------------------
- */
+/* --- what is asked for ------------------------------------------------------------------------ */
 
 const msgpack_object *tool_args(const struct tool_run *run);
 /* What the caller was asked before the call was accepted ("ask"): key to answer. */
@@ -66,8 +65,7 @@ const char *tool_text(struct tool_run *run, const msgpack_object *map, const cha
 int64_t tool_int(const msgpack_object *map, const char *name, int64_t fallback);
 double tool_number(const msgpack_object *map, const char *name, double fallback);
 
-/* --- what is said
- * --------------------------------------------------------------------------------- */
+/* --- what is said ----------------------------------------------------------------------------- */
 
 /* Starts a new value: pack exactly one into it, then give it to tool_checkpoint or tool_result. */
 msgpack_packer *tool_pack(struct tool_run *run);
