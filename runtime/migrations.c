@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "runtime/base.h"
-#include "runtime/db.h"
+#include "runtime/pgdial.h"
 #include "runtime/pgrun.h"
 
 /* The array order is the order of application: each builds on those before. */
@@ -92,8 +92,8 @@ EMBED(sql_plant){
 };
 #endif
 
-/* Forward only. The number of the last is DB_SCHEMA_VERSION (db.h); oldest_binary is the oldest
- * release that still runs against it. */
+/* Forward only. The number of the last is DIAL_SCHEMA_VERSION; oldest_binary is the oldest release
+ * that still runs against it. */
 static const struct {
 	int version;
 	const char *name, *sql, *oldest_binary;
@@ -111,7 +111,7 @@ static const struct {
 	{ 11, "0011_restore", sql_0011_restore, "0.1.0" },
 	{ 12, "0012_leave", sql_0012_leave, "0.1.0" },
 };
-static_assert(countof(migrations) == DB_SCHEMA_VERSION, "db.h: the number of the last");
+static_assert(countof(migrations) == DIAL_SCHEMA_VERSION, "pgdial.h: the number of the last");
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
 static const char *const functions[] = {

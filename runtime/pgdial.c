@@ -18,7 +18,6 @@
 #include <string.h>
 
 #include "runtime/base.h"
-#include "runtime/db.h"
 #include "runtime/lineage.h"
 #include "runtime/log.h"
 #include "runtime/resolve.h"
@@ -331,13 +330,13 @@ static void greet_on(struct pgdial *dial)
 static const char *schema_fault(int version)
 {
 	static int told;
-	if (version < DB_SCHEMA_VERSION) {
+	if (version < DIAL_SCHEMA_VERSION) {
 		log_error("the schema is too old for this binary: run `holdfast migrate`", nullptr);
 		return "the schema is too old";
 	}
-	if (version > DB_SCHEMA_VERSION && version != told)
+	if (version > DIAL_SCHEMA_VERSION && version != told)
 		log_warn("the schema is newer than this binary; it goes on", "schema",
-			 LOG_INT(version), "binary", LOG_INT(DB_SCHEMA_VERSION), nullptr);
+			 LOG_INT(version), "binary", LOG_INT(DIAL_SCHEMA_VERSION), nullptr);
 	told = version;
 	return nullptr;
 }

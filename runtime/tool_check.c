@@ -307,11 +307,8 @@ static enum hf_code dialect_check(struct tool_parse *parse, struct slice text, s
 {
 	struct hf_err inner = {};
 	enum hf_code code = schema_new(text, out, &inner);
-	if (code != HF_OK && inner.text[0] == '/') {
-		parse->failed = true;
-		return hf_fail(parse->err, HF_INVALID, "tool.json#%s%s", parse->path.data,
-			       inner.text);
-	}
+	if (code != HF_OK && inner.text[0] == '/')
+		return tool_bad_within(parse, inner.text);
 	if (code != HF_OK)
 		return tool_bad(parse, "%s", inner.text);
 	struct slice type;
