@@ -253,7 +253,8 @@ static enum hf_code judge(struct mcp_client *client, struct mcp_answer *answer, 
 	}
 	if (understood)
 		return HF_OK;
-	if (status == 401 || status == 403)
+	answer->maybe_taken = status != 401 && status != 403;
+	if (!answer->maybe_taken)
 		return hf_fail(err, HF_DENIED, "%s answers HTTP %ld: is the token right?",
 			       client->url, status);
 	return hf_fail(err, HF_INVALID, "%s answers HTTP %ld, but nothing that MCP knows",
@@ -277,6 +278,7 @@ enum hf_code mcp_request(struct mcp_client *client, const char *method, const ch
 	curl_easy_setopt(client->curl, CURLOPT_WRITEDATA, &answer->body);
 	client->curl_text[0] = '\0';
 	CURLcode done = curl_easy_perform(client->curl);
+	answer->maybe_taken = done != CURLE_COULDNT_CONNECT && done != CURLE_COULDNT_RESOLVE_HOST;
 	curl_slist_free_all(headers);
 	if (done == CURLE_OK)
 		return judge(client, answer, err);

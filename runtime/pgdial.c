@@ -594,13 +594,12 @@ struct pgdial *pgdial_new(struct ev_loop *loop, const struct pgdial_options *opt
 	dial->ctx = ctx;
 	ev_init(&dial->io, on_io);
 	ev_init(&dial->timer, on_timer);
-	char *reason = nullptr;
-	dial->options = PQconninfoParse(options->dsn, &reason);
+	/* libpq's reason may quote the string, and with it a password. */
+	dial->options = PQconninfoParse(options->dsn, nullptr);
 	if (dial->options)
 		hosts_read(dial);
 	else
-		snprintf(dial->bad, sizeof dial->bad, "the DSN: %s", reason ? reason : "?");
-	PQfreemem(reason);
+		snprintf(dial->bad, sizeof dial->bad, "the DSN is no Postgres connection string");
 	const char *seconds = option(dial, "connect_timeout");
 	int64_t wanted = seconds ? strtoll(seconds, nullptr, 10) : 0;
 	dial->address_ms = wanted > 0 && wanted < 3600 ? wanted * 1000 : DIAL_ADDRESS_MS;

@@ -37,6 +37,7 @@ struct request_spec {
 	struct slice headers;       /* JSON object whose strings are text templates, or empty */
 	struct slice json;          /* JSON template of the body, or empty */
 	struct slice body_artifact; /* JSON template that yields an artifact's name, or empty */
+	bool names_key;             /* a template of it names /key */
 };
 
 /* After a request was accepted: read back until it is seen. Without request.method: not wanted. */

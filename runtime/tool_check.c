@@ -134,6 +134,7 @@ static enum hf_code on_reference(void *ctx, struct slice pointer, struct hf_err 
 		if (rest.len)
 			return tool_bad(refs->parse, "%.*s: /key is a string", (int)pointer.len,
 					pointer.data);
+		refs->parse->key_named = true;
 		if (refs->phase < refs->parse->tool->phases_count)
 			return HF_OK;
 		return tool_bad(refs->parse, "/key: a phase has a key, the result has none");

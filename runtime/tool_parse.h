@@ -18,6 +18,7 @@ struct tool_parse {
 	struct tool *tool;              /* being made */
 	struct buf path;                /* JSON pointer of what is being read */
 	bool own_state;                 /* templates may name the state of their own phase */
+	bool key_named;                 /* a template did, since this was last set to false */
 	bool before;                    /* acceptance: templates may name /args and /input alone */
 	struct slice ask;               /* rounds of questions, or empty */
 	size_t asking;                  /* the rounds whose answers templates may name */
