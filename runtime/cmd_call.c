@@ -70,9 +70,10 @@ static enum hf_code on_arg(void *ctx, const char *arg, struct hf_err *err)
 	struct slice value = slice_of(equals + 1);
 	struct hf_err why;
 	if (json && json_scan(value, &why) != HF_OK)
-		return hf_fail(err, HF_INVALID,
-			       "%.*s is no JSON: %s; where a text is meant, write %.*s=…",
-			       (int)name.len, name.data, why.text, (int)name.len, name.data);
+		return hf_fail(
+		    err, HF_INVALID,
+		    "the value of %.*s is no JSON: %s; where a text is meant, write %.*s=…",
+		    (int)name.len, name.data, why.text, (int)name.len, name.data);
 	if (call->members.len)
 		buf_add_byte(&call->members, ',');
 	json_string_encode(name, &call->members);

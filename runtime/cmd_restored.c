@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/base.h"
 #include "runtime/clock.h"
@@ -109,13 +108,6 @@ static enum hf_code each_task(PGconn *conn, struct hf_err *err)
 	return code;
 }
 
-static void wait_ms(int64_t ms)
-{
-	struct timespec left = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1'000'000 };
-	while (nanosleep(&left, &left) != 0)
-		;
-}
-
 static int restore(PGconn *conn, const struct options *options)
 {
 	struct hf_err err = {};
@@ -131,7 +123,7 @@ static int restore(PGconn *conn, const struct options *options)
 		puts("that has been done already; nothing was done");
 		return EXIT_DONE;
 	}
-	wait_ms(options->lease_ms);
+	clock_rest_ms(options->lease_ms);
 	if (each_task(conn, &err) != HF_OK ||
 	    pg_run(conn, "SELECT holdfast.restore_end()", 0, nullptr, nullptr, &err) != HF_OK) {
 		failed(&err);

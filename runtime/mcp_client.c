@@ -5,11 +5,11 @@
 
 #include <curl/curl.h>
 #include <inttypes.h>
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base.h"
+#include "runtime/content.h"
 #include "runtime/json.h"
 
 constexpr long CONNECT_TIMEOUT_MS = 5'000;
@@ -162,13 +162,9 @@ static char *name_header(const char *name)
 {
 	if (!needs_sentinel(name))
 		return hf_format("Mcp-Name: %s", name);
-	size_t len = strlen(name);
-	char *code = hf_alloc(len / 3 * 4 + 5);
-	const unsigned char *bytes = (const unsigned char *)name;
-	EVP_EncodeBlock((unsigned char *)code, bytes, (int)len);
-	char *line = hf_format("Mcp-Name: =?base64?%s?=", code);
-	free(code);
-	return line;
+	hf_cleanup(buf) struct buf code = {};
+	base64_add(slice_of(name), &code);
+	return hf_format("Mcp-Name: =?base64?%s?=", code.data);
 }
 
 static struct curl_slist *add_header(struct curl_slist *list, const char *line)

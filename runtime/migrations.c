@@ -141,13 +141,11 @@ static enum hf_code one_int(PGconn *conn, const char *sql, int *out, struct hf_e
 	return HF_OK;
 }
 
-static const char *const partitioned[] = { "task", "step", "event", "artifact", "intent", "inbox" };
-
 /* Attaching takes no lock that stops a poll, unlike CREATE … PARTITION OF (rule 15). */
 static enum hf_code week_make(PGconn *conn, int week, struct hf_err *err)
 {
-	for (size_t i = 0; i < countof(partitioned); i++) {
-		const char *table = partitioned[i];
+	for (size_t i = 0; i < countof(weekly_tables); i++) {
+		const char *table = weekly_tables[i];
 		char *sql =
 		    hf_format("CREATE TABLE IF NOT EXISTS holdfast.%s_w%d (LIKE holdfast.%s "
 			      "INCLUDING ALL); ALTER TABLE holdfast.%s_w%d OWNER TO holdfast_owner",
@@ -197,7 +195,7 @@ enum hf_code weeks_ensure(PGconn *conn, int ahead, int *made, struct hf_err *err
 		enum hf_code code = one_int(conn, sql, &there, err);
 		free(sql);
 		hf_try(code);
-		if (there == (int)countof(partitioned))
+		if (there == (int)countof(weekly_tables))
 			continue;
 		hf_try(week_make(conn, week, err));
 		++*made;
@@ -242,7 +240,7 @@ static enum hf_code apply(PGconn *conn, int *applied, struct hf_err *err)
 }
 
 /* The number of the lock is ours alone; it ends with the transaction, whoever that ends. */
-static enum hf_code attempt(PGconn *conn, int *applied, struct hf_err *err)
+static enum hf_code try_once(PGconn *conn, int *applied, struct hf_err *err)
 {
 	*applied = 0;
 	hf_try(run(conn,
@@ -262,7 +260,7 @@ static enum hf_code attempt(PGconn *conn, int *applied, struct hf_err *err)
 enum hf_code migrate(PGconn *conn, int *applied, struct hf_err *err)
 {
 	for (int i = 0; i < LOCK_TRIES_MAX; i++) {
-		enum hf_code code = attempt(conn, applied, err);
+		enum hf_code code = try_once(conn, applied, err);
 		if (code == HF_OK || strcmp(err->sqlstate, "55P03") != 0)
 			return code;
 		usleep(LOCK_REST_US);
