@@ -165,33 +165,29 @@ static void print_asking(struct slice entry)
 	print_detail(entry, "told", "answer");
 }
 
-/* Whether `object`.`member` is of that type, and which phase it is about. */
-static bool is_about_phase(struct slice object, const char *member, const char *type,
-			   struct slice *told)
-{
-	struct slice value;
-	return get(object, member, told) && get(*told, "type", &value) &&
-	       json_string_is(value, type);
-}
-
 /* The phase that ended the task: it has no recovery point, the outcome alone tells of it. */
 static void print_last_phase(struct slice outcome)
 {
+	static const struct {
+		const char *type, *text;
+	} ends[] = { { "tool_error", "the tool said no" },
+		     { "phase_failed", "failed" },
+		     { "attempts_exhausted", "failed" },
+		     { "crash_limit", "failed" } };
 	char span[SPAN_TEXT_LEN_MAX + 1];
-	struct slice end, told;
-	const char *text;
-	if (get(outcome, "result", &end) && is_true(end, "isError") &&
-	    is_about_phase(end, "structuredContent", "tool_error", &told))
-		text = "the tool said no";
-	else if (get(outcome, "error", &end) && is_about_phase(end, "data", "phase_failed", &told))
-		text = "failed";
-	else
-		return;
-	printf("%*s  ", STORY_INDENT - 2, span_format(get_int(outcome, "after_ms"), span));
-	print_padded(told, "phase", STORY_NAME_COLUMNS);
-	printf("%s", text);
-	print_attempt(outcome);
-	putchar('\n');
+	struct slice end, told, type;
+	bool found = (get(outcome, "result", &end) && is_true(end, "isError") &&
+		      get(end, "structuredContent", &told)) ||
+		     (get(outcome, "error", &end) && get(end, "data", &told));
+	for (size_t i = 0; found && get(told, "type", &type) && i < countof(ends); i++) {
+		if (!json_string_is(type, ends[i].type))
+			continue;
+		printf("%*s  ", STORY_INDENT - 2, span_format(get_int(outcome, "after_ms"), span));
+		print_padded(told, "phase", STORY_NAME_COLUMNS);
+		printf("%s", ends[i].text);
+		print_attempt(outcome);
+		putchar('\n');
+	}
 }
 
 static void print_entry(struct slice entry)
