@@ -16,13 +16,12 @@ const c_flags = [_][]const u8{
 
 /// The source lists are written out: a file that is not named here is not built.
 const runtime_files = [_][]const u8{
-    "arena.c",        "base.c",          "batch.c",       "buf.c",        "clock.c",
-    "config.c", "content.c", "db.c", "err.c", "file.c", "id.c", "input.c", "json.c", "json_canon.c",
+    "arena.c", "base.c", "batch.c", "buf.c", "clock.c", "config.c", "content.c", "db.c", "err.c", "file.c", "id.c", "input.c", "json.c", "json_canon.c",
     "json_number.c", "json_scan.c", "key.c", "lineage.c", "listen.c", "log.c", "metrics.c", "monitor.c",
     "pgdial.c", "pgfail.c", "pgvalue.c", "random.c", "resolve.c", "rfc3339.c", "schema.c",
     "schema_check.c", "schema_pattern.c",
-    "sql_text.c", "sqlphase.c", "store.c", "store_api.c", "store_pack.c", "store_worker.c",
-    "task.c", "template.c", "tool.c", "tool_check.c", "tool_http.c", "tool_input.c",
+    "sql_text.c", "sqlphase.c", "store.c", "store_api.c", "store_artifact.c", "store_worker.c",
+    "task.c", "template.c", "tool.c", "tool_check.c", "tool_effect.c", "tool_http.c", "tool_input.c",
     "tool_parse.c", "tool_phase.c", "tool_plain.c", "trace.c", "uri_template.c", "value.c",
 };
 /// The program itself: the only files that see both api/ and worker/.
@@ -73,7 +72,7 @@ const worker_tests = [_][]const u8{
 const sim_runtime = [_][]const u8{
     "arena.c", "base.c", "buf.c", "err.c", "id.c", "input.c", "json.c", "json_canon.c", "json_number.c", "json_scan.c",
     "key.c", "rfc3339.c", "schema.c", "schema_check.c", "schema_pattern.c", "task.c", "template.c", "tool.c",
-    "tool_check.c", "tool_http.c", "tool_input.c", "tool_parse.c", "tool_phase.c", "tool_plain.c", "trace.c",
+    "tool_check.c", "tool_effect.c", "tool_http.c", "tool_input.c", "tool_parse.c", "tool_phase.c", "tool_plain.c", "trace.c",
     "content.c", "sql_text.c", "uri_template.c", "value.c",
 };
 const sim_worker = [_][]const u8{

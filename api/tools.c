@@ -332,7 +332,7 @@ static void prepare(struct request *request, const struct catalog_entry *entry,
 static void call_tool(struct request *request, const struct catalog_entry *entry,
 		      struct slice arguments)
 {
-	if (!rounds_requires(request, entry->tool->requires))
+	if (!rounds_requires(request, entry->tool->needs))
 		return;
 	const char *fault = param_headers_fault(entry->param_headers, request->call, arguments,
 						request->call->arena);

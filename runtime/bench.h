@@ -14,6 +14,8 @@
 #include "runtime/bench_server.h"
 #include "runtime/err.h"
 
+struct caller_plan;
+
 enum bench_work { BENCH_ACCEPT, BENCH_RUN, BENCH_POLL, BENCH_REPEAT, BENCH_LATENCY, BENCH_FRONT };
 
 struct bench_options {
@@ -69,6 +71,14 @@ enum hf_code bench_front(struct bench *bench, struct hf_err *err);
  * may go on to reach BENCH_OPERATIONS_MIN. */
 enum hf_code bench_measure(struct bench *bench, struct load *load, int64_t most_ms,
 			   struct hf_err *err);
+
+/* How long one half of a floor is measured. */
+int64_t bench_floor_ms(const struct bench *bench);
+
+/* Lets `clients` do what the plan says for a span, before anything is measured. `tasks` (nullable)
+ * gets the IDs that the plan keeps: HF_TIMEOUT where those are too few. */
+enum hf_code bench_make_tasks(struct bench *bench, const struct caller_plan *plan, int clients,
+			      const struct load_span *span, struct buf *tasks, struct hf_err *err);
 
 /* A backlog, made while the worker is held back, and drained: tasks per second. */
 enum hf_code bench_drain(struct bench *bench, double *ops_per_s, struct hf_err *err);

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base.h"
@@ -22,12 +21,6 @@ constexpr int64_t KILLED_WAIT_MS = 5'000;
 constexpr int CANNOT_START = 127;
 constexpr int START_TIME_FIELD = 22; /* of /proc/PID/stat */
 constexpr int VARIABLES_MAX = 16;
-
-static void rest_ms(int64_t ms)
-{
-	const struct timespec time = { ms / 1000, ms % 1000 * 1'000'000 };
-	nanosleep(&time, nullptr);
-}
 
 /* In clock ticks since boot; 0 where there is no such process, or only its remains. */
 static unsigned long long start_time_of(pid_t pid)
@@ -175,7 +168,7 @@ void child_stop(struct child *child, int with, int64_t wait_ms)
 		kill(child->pid, SIGCONT); /* it may be held back */
 	}
 	while (child_lives(child) && clock_boot_ms() < end)
-		rest_ms(LOOK_MS);
+		clock_rest_ms(LOOK_MS);
 	if (child->pid == 0)
 		return;
 	/* With all that it started: it leads a session. */
@@ -215,7 +208,7 @@ void child_stop_left(const char *dir, const char *name, int with, int64_t wait_m
 	}
 	int64_t end = clock_boot_ms() + wait_ms;
 	while (lives && clock_boot_ms() < end) {
-		rest_ms(LOOK_MS);
+		clock_rest_ms(LOOK_MS);
 		lives = start_time_of(pid) == started;
 	}
 	if (lives) {
@@ -224,7 +217,7 @@ void child_stop_left(const char *dir, const char *name, int with, int64_t wait_m
 	}
 	end = clock_boot_ms() + KILLED_WAIT_MS;
 	while (lives && clock_boot_ms() < end) {
-		rest_ms(LOOK_MS);
+		clock_rest_ms(LOOK_MS);
 		lives = start_time_of(pid) == started;
 	}
 	unlink(path);

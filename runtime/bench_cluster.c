@@ -14,6 +14,7 @@
 
 #include "runtime/base.h"
 #include "runtime/clock.h"
+#include "runtime/file.h"
 #include "runtime/pgrun.h"
 
 constexpr size_t SOCKET_PATH_LEN_MAX = 107;
@@ -91,8 +92,7 @@ static enum hf_code find_programs(char **out, struct hf_err *err)
 /* A folder that is the server's alone. */
 static enum hf_code own_folder(const char *path, struct hf_err *err)
 {
-	if (mkdir(path, 0700) != 0 && errno != EEXIST)
-		return hf_fail(err, HF_SYSTEM, "%s: %s", path, strerror(errno));
+	hf_try(file_make_folder(path, 0700, err));
 	if (geteuid() != 0)
 		return HF_OK;
 	const struct passwd *user = getpwnam("postgres");

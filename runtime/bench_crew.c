@@ -20,16 +20,6 @@ struct crew *crew_new(const char *dsn, void *ctx)
 	return crew;
 }
 
-struct crew *crew_free(struct crew *crew)
-{
-	if (!crew)
-		return nullptr;
-	hf_assert(crew->count == 0);
-	pthread_mutex_destroy(&crew->mutex);
-	free(crew);
-	return nullptr;
-}
-
 static void fail(struct crew *crew, enum hf_code code, const struct hf_err *why)
 {
 	pthread_mutex_lock(&crew->mutex);
@@ -84,17 +74,18 @@ enum hf_code crew_measure(struct crew *crew, int64_t ms, const volatile sig_atom
 	return HF_OK;
 }
 
-enum hf_code crew_end(struct crew *crew, struct hf_err *err)
+enum hf_code crew_end(struct crew *crew, enum hf_code code, struct hf_err *err)
 {
 	crew->stop = true;
 	for (int i = 0; i < crew->count; i++)
 		pthread_join(crew->threads[i], nullptr);
-	crew->count = 0;
-	if (!crew->failed)
-		return HF_OK;
-	if (err)
+	if (code == HF_OK && crew->failed) {
 		*err = crew->err;
-	return crew->err.code;
+		code = crew->err.code;
+	}
+	pthread_mutex_destroy(&crew->mutex);
+	free(crew);
+	return code;
 }
 
 /* --- for bodies ------------------------------------------------------------------------------- */

@@ -27,7 +27,6 @@ struct crew {
 };
 
 struct crew *crew_new(const char *dsn, void *ctx);
-struct crew *crew_free(struct crew *crew); /* after crew_end; takes nullptr */
 
 /* Starts `count` threads of `body`, which calls crew_connect or crew_ready once, then repeats its
  * act while crew_goes, and crew_did after each. It returns where it cannot go on. */
@@ -39,8 +38,9 @@ enum hf_code crew_measure(struct crew *crew, int64_t ms, const volatile sig_atom
 /* Waits until all are ready. */
 enum hf_code crew_await(struct crew *crew, const volatile sig_atomic_t *stopped,
 			struct hf_err *err);
-/* Stops and joins them; the first failure is the code. */
-enum hf_code crew_end(struct crew *crew, struct hf_err *err);
+/* Stops, joins and frees. `code`, and `err` as it is, where that is a failure; else the first
+ * failure of a thread. */
+enum hf_code crew_end(struct crew *crew, enum hf_code code, struct hf_err *err);
 
 /* For bodies. `sql` is prepared as "act" (nullable). nullptr: failed and told. */
 PGconn *crew_connect(struct crew *crew, const char *sql);

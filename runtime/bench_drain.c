@@ -18,27 +18,6 @@ constexpr int64_t DRAIN_MS_MAX = 60'000;
 constexpr useconds_t LOOK_US = 50'000;
 constexpr useconds_t SETTLE_US = 300'000;
 
-static enum hf_code make_backlog(struct bench *bench, struct hf_err *err)
-{
-	struct callers callers;
-	struct load *load = nullptr;
-	struct request_target target = server_target(&bench->server);
-	callers_init(&callers, &target, MAKERS,
-		     &(struct caller_plan){ .act = ACT_CALL, .tool = SERVER_TOOL_PHASES });
-	const struct load_work work = callers_work(&callers);
-	const struct load_span span = { 0, MAKE_MS_MAX, BACKLOG_TASKS };
-	enum hf_code code =
-	    load_open(bench->server.port, MAKERS, &work, bench->stopped, &load, err);
-	if (code == HF_OK) {
-		callers_join(&callers, load);
-		code = load_run(load, &span, nullptr, err);
-	}
-	load_close(load);
-	callers_deinit(&callers);
-	usleep(SETTLE_US); /* what was in flight is accepted too */
-	return code;
-}
-
 static enum hf_code ask_number(PGconn *db, const char *sql, double *out, struct hf_err *err)
 {
 	PGresult *rows = nullptr;
@@ -84,6 +63,10 @@ enum hf_code bench_drain(struct bench *bench, double *ops_per_s, struct hf_err *
 	usleep(SETTLE_US); /* what the closed loop left in flight ends */
 	hf_assert(bench->server.worker.pid > 0);
 	kill(bench->server.worker.pid, SIGSTOP);
-	hf_try(make_backlog(bench, err));
+	const struct load_span span = { 0, MAKE_MS_MAX, BACKLOG_TASKS };
+	const struct caller_plan plan = { .act = ACT_CALL, .tool = SERVER_TOOL_PHASES };
+	enum hf_code code = bench_make_tasks(bench, &plan, MAKERS, &span, nullptr, err);
+	usleep(SETTLE_US); /* what was in flight is accepted too */
+	hf_try(code);
 	return drain(bench, ops_per_s, err);
 }

@@ -1,4 +1,4 @@
-/* bench_floor.c - see bench_floor.h: submit, batched submit and read. The drain and the pick-up are
+/* bench_floor.c - see bench_floor.h: batched submit and read. The drain and the pick-up are
  * in bench_floor_run.c. Called by bench_work.c. */
 #include "runtime/bench_floor.h"
 
@@ -9,8 +9,8 @@
 #include "runtime/base.h"
 #include "runtime/bench_crew.h"
 #include "runtime/bench_floor_inner.h"
+#include "runtime/bench_request.h"
 #include "runtime/buf.h"
-#include "runtime/id.h"
 #include "runtime/pgrun.h"
 #include "runtime/random.h"
 
@@ -25,9 +25,6 @@ static constexpr char SCHEMA[] =
     "CREATE TABLE point (job bigint NOT NULL, phase smallint NOT NULL, value jsonb NOT NULL,"
     " made timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (job, phase));";
 
-static constexpr char INSERT_ONE[] =
-    "INSERT INTO job (tenant, effect, tool, arguments)"
-    " VALUES ('t', $1, 'report', '" FLOOR_ARGUMENTS "') ON CONFLICT DO NOTHING RETURNING number";
 static constexpr char INSERT_MANY[] =
     "INSERT INTO job (tenant, effect, tool, arguments) SELECT 't', e, 'report', a"
     " FROM unnest($1::text[], $2::jsonb[]) u (e, a) ON CONFLICT DO NOTHING"
@@ -66,32 +63,7 @@ enum hf_code floor_prepare(const struct floor_place *place, const char *fill, st
 	return code;
 }
 
-void floor_effect(char text[static FLOOR_EFFECT_LEN + 1])
-{
-	static thread_local uint64_t seed[2], count;
-	if (count++ == 0)
-		random_bytes(seed, sizeof seed);
-	uint64_t halves[2] = { (seed[0] + count) * 0x9e37'79b9'7f4a'7c15, seed[1] ^ count };
-	memcpy(text, "eff-", 4);
-	hex_format((const unsigned char *)halves, sizeof halves, text + 4);
-}
-
-/* --- plain submit and read -------------------------------------------------------------------- */
-
-static void *submit_body(void *ctx)
-{
-	struct crew *crew = ctx;
-	PGconn *conn = crew_connect(crew, INSERT_ONE);
-	char effect[FLOOR_EFFECT_LEN + 1];
-	const char *const values[] = { effect };
-	while (conn && crew_goes(crew)) {
-		floor_effect(effect);
-		PQclear(crew_exec(crew, conn, "act", 1, values));
-		crew_did(crew, 1);
-	}
-	PQfinish(conn);
-	return nullptr;
-}
+/* --- read ------------------------------------------------------------------------------------- */
 
 struct reading {
 	int rows;
@@ -123,23 +95,8 @@ enum hf_code floor_measure(const struct floor_place *place, const struct floor_c
 	if (parts->servers > 0)
 		crew_add(crew, parts->servers, parts->server);
 	crew_add(crew, parts->clients, parts->client);
-	struct hf_err of_thread = {};
 	enum hf_code code = crew_measure(crew, ms, place->stopped, ops_per_s, err);
-	enum hf_code ended = crew_end(crew, &of_thread);
-	crew_free(crew);
-	if (code == HF_OK && ended != HF_OK) {
-		*err = of_thread;
-		code = ended;
-	}
-	return code;
-}
-
-enum hf_code floor_submit(const struct floor_place *place, const struct floor_run *run,
-			  double *ops_per_s, struct hf_err *err)
-{
-	hf_try(floor_prepare(place, nullptr, err));
-	const struct floor_crew parts = { .client = submit_body, .clients = run->clients };
-	return floor_measure(place, &parts, run->ms, ops_per_s, err);
+	return crew_end(crew, code, err);
 }
 
 enum hf_code floor_read(const struct floor_place *place, const struct floor_run *run, int rows,
@@ -164,7 +121,7 @@ enum hf_code floor_read(const struct floor_place *place, const struct floor_run 
 /* One client's call. */
 struct waiter {
 	struct waiter *next;
-	char effect[FLOOR_EFFECT_LEN + 1];
+	char effect[REQUEST_EFFECT_LEN + 1]; /* terminated: made zeroed */
 	bool done;
 	pthread_cond_t answered;
 };
@@ -187,7 +144,7 @@ static void *client_body(void *ctx)
 	pthread_mutex_unlock(&counter->mutex);
 	crew_ready(crew);
 	while (crew_goes(crew)) {
-		floor_effect(me->effect);
+		request_effect(me->effect);
 		pthread_mutex_lock(&counter->mutex);
 		me->done = false;
 		me->next = counter->waiting;

@@ -28,9 +28,6 @@ struct floor_run {
 };
 /* All: *ops_per_s gets the rate. HF_CANCELLED when stopped. */
 
-/* Plain: each client inserts one row and commits. */
-enum hf_code floor_submit(const struct floor_place *place, const struct floor_run *run,
-			  double *ops_per_s, struct hf_err *err);
 /* Batched: clients wait; each connection takes all that wait and commits them in one statement. */
 enum hf_code floor_submit_batched(const struct floor_place *place, const struct floor_run *run,
 				  double *ops_per_s, struct hf_err *err);

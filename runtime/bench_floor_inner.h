@@ -11,10 +11,6 @@
 	"\\\"0123456789\\\""
 #define FLOOR_RESULT "{\"ok\":true,\"rows\":1234}"
 
-constexpr size_t FLOOR_EFFECT_LEN = 36;
-
-/* Fresh; terminated. For any thread. */
-void floor_effect(char text[static FLOOR_EFFECT_LEN + 1]);
 /* New tables, filled by one statement (nullable). */
 enum hf_code floor_prepare(const struct floor_place *place, const char *fill, struct hf_err *err);
 

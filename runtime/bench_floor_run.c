@@ -9,6 +9,7 @@
 #include "runtime/bench_crew.h"
 #include "runtime/bench_floor_inner.h"
 #include "runtime/bench_load.h"
+#include "runtime/bench_request.h"
 #include "runtime/pgrun.h"
 
 constexpr int CLAIM_ROWS = 50;
@@ -132,9 +133,9 @@ static void *pickup_body(void *ctx)
 
 static enum hf_code submit_and_see(PGconn *conn, struct hist *hist, struct hf_err *err)
 {
-	char effect[FLOOR_EFFECT_LEN + 1];
+	char effect[REQUEST_EFFECT_LEN + 1] = {};
 	const char *const values[] = { effect };
-	floor_effect(effect);
+	request_effect(effect);
 	int64_t start = load_now_ns();
 	hf_try(pg_run(conn,
 		      "WITH made AS (INSERT INTO job (tenant, effect, tool, arguments) VALUES ('t',"
@@ -169,13 +170,6 @@ enum hf_code floor_pickup(const struct floor_place *place, const struct floor_ru
 		if (code == HF_OK && *place->stopped)
 			code = hf_fail(err, HF_CANCELLED, "interrupted");
 	}
-	struct hf_err of_thread = {};
-	enum hf_code ended = crew_end(crew, &of_thread);
-	crew_free(crew);
 	PQfinish(conn);
-	if (code == HF_OK && ended != HF_OK) {
-		*err = of_thread;
-		code = ended;
-	}
-	return code;
+	return crew_end(crew, code, err);
 }

@@ -18,10 +18,7 @@
 constexpr int SERVER_CPU = 0;
 constexpr int CLIENTS_CPU = 1;
 constexpr int EVENTS_MAX = 256;
-constexpr int BACKLOG = 1'024;
 constexpr size_t REQUEST_BYTES_MAX = 4'096;
-constexpr int64_t FLOOR_MS_MIN = 1'000;
-constexpr int64_t FLOOR_MS_MAX = 3'000;
 
 /* --- the responder ---------------------------------------------------------------------------- */
 
@@ -69,19 +66,6 @@ static void run_responder(const void *ctx)
 	}
 }
 
-static enum hf_code listen_somewhere(int *fd, int *port, struct hf_err *err)
-{
-	struct sockaddr_in at = { .sin_family = AF_INET,
-				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t len = sizeof at;
-	*fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (*fd < 0 || bind(*fd, (struct sockaddr *)&at, sizeof at) != 0 ||
-	    listen(*fd, BACKLOG) != 0 || getsockname(*fd, (struct sockaddr *)&at, &len) != 0)
-		return hf_fail(err, HF_SYSTEM, "the responder: %s", strerror(errno));
-	*port = ntohs(at.sin_port);
-	return HF_OK;
-}
-
 /* --- clients ---------------------------------------------------------------------------------- */
 
 static struct slice on_ask(void *ctx, struct load_client *, int64_t *)
@@ -107,8 +91,7 @@ static enum hf_code measure_floor(struct bench *bench, const struct responder *r
 	char *bytes = hf_alloc(responder->request_len);
 	struct slice request = { bytes, responder->request_len };
 	memset(bytes, 'x', responder->request_len);
-	int64_t ms = bench->options->seconds * 500;
-	ms = ms < FLOOR_MS_MIN ? FLOOR_MS_MIN : ms > FLOOR_MS_MAX ? FLOOR_MS_MAX : ms;
+	int64_t ms = bench_floor_ms(bench);
 	const struct load_span span = { ms, ms, 0 };
 	struct child child = {};
 	struct load *load = nullptr;
@@ -153,7 +136,7 @@ static enum hf_code measure(struct bench *bench, struct slice *request, struct h
 	hf_try(load_once(bench->server.port, *request, &status, &body, err));
 	make_answer(buf_slice(&body), &answer);
 	responder.answer = buf_slice(&answer);
-	hf_try(listen_somewhere(&responder.fd, &port, err));
+	hf_try(server_listen(&responder.fd, &port, err));
 	double floors = 0;
 	struct load *load = nullptr;
 	enum hf_code code = measure_floor(bench, &responder, port, &floors, err);

@@ -96,7 +96,7 @@ struct slice request_slice(const struct request *request)
 void request_effect(char text[static REQUEST_EFFECT_LEN])
 {
 	static const char digits[] = "0123456789abcdef";
-	static uint64_t seed, count;
+	static thread_local uint64_t seed, count;
 	if (count++ == 0)
 		random_bytes(&seed, sizeof seed);
 	/* Spread like the random IDs of clients, so that index pages are met in no order. */

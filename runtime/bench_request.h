@@ -36,6 +36,6 @@ void request_deinit(struct request *request);
 void request_fill(struct request *request, const char *text);
 struct slice request_slice(const struct request *request);
 
-/* A fresh effect ID; `text` is not terminated. Unique for this process and, by its random seed,
- * for every other. */
+/* A fresh effect ID; `text` is not terminated. Unique for this thread and, by its random seed, for
+ * every other. */
 void request_effect(char text[static REQUEST_EFFECT_LEN]);

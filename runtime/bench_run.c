@@ -13,6 +13,7 @@
 
 #include "runtime/base.h"
 #include "runtime/bench.h"
+#include "runtime/file.h"
 
 constexpr int64_t FLOOR_MS_MIN = 1'000;
 constexpr int64_t FLOOR_MS_MAX = 3'000;
@@ -21,7 +22,7 @@ constexpr int READ_ROWS = 10'000;
 /* Autovacuum and the like commit now and then. */
 constexpr double COMMITS_BESIDE = 0.1;
 
-enum floor_kind { FLOOR_PLAIN, FLOOR_BATCHED, FLOOR_READ, FLOOR_DRAIN, FLOOR_PICKUP, FLOOR_HTTP };
+enum floor_kind { FLOOR_BATCHED, FLOOR_READ, FLOOR_DRAIN, FLOOR_PICKUP, FLOOR_HTTP };
 
 struct work {
 	const char *name;
@@ -64,8 +65,6 @@ static enum hf_code measure_floor(struct bench *bench, const struct floor_run *r
 				  enum floor_kind kind, double *ops_per_s, struct hf_err *err)
 {
 	switch (kind) {
-	case FLOOR_PLAIN:
-		return floor_submit(&bench->floor, run, ops_per_s, err);
 	case FLOOR_BATCHED:
 		return floor_submit_batched(&bench->floor, run, ops_per_s, err);
 	case FLOOR_READ:
@@ -84,17 +83,21 @@ static enum hf_code measure_floor(struct bench *bench, const struct floor_run *r
 	return code;
 }
 
+int64_t bench_floor_ms(const struct bench *bench)
+{
+	int64_t ms = bench->options->seconds * 1000 / 2;
+	return ms < FLOOR_MS_MIN ? FLOOR_MS_MIN : ms > FLOOR_MS_MAX ? FLOOR_MS_MAX : ms;
+}
+
 /* Half a run's worth of each setting, added to `sums`. */
 static enum hf_code add_floors(struct bench *bench, const struct work *work,
 			       double sums[static FLOOR_SETTINGS_MAX], struct hf_err *err)
 {
-	int64_t ms = bench->options->seconds * 500;
-	ms = ms < FLOOR_MS_MIN ? FLOOR_MS_MIN : ms > FLOOR_MS_MAX ? FLOOR_MS_MAX : ms;
 	for (int i = 0; i < FLOOR_SETTINGS_MAX && work->connections[i] > 0; i++) {
 		double ops_per_s = 0;
 		const struct floor_run run = { .clients = bench->options->clients,
 					       .connections = work->connections[i],
-					       .ms = ms };
+					       .ms = bench_floor_ms(bench) };
 		hf_try(measure_floor(bench, &run, work->kind, &ops_per_s, err));
 		sums[i] += ops_per_s;
 	}
@@ -139,8 +142,7 @@ static enum hf_code make_folders(const char *path, struct hf_err *err)
 		if (*at != '/' && !last)
 			continue;
 		*at = '\0';
-		if (mkdir(text, 0755) != 0 && errno != EEXIST)
-			code = hf_fail(err, HF_SYSTEM, "%s: %s", text, strerror(errno));
+		code = file_make_folder(text, 0755, err);
 		if (last)
 			break;
 		*at = '/';
@@ -159,7 +161,7 @@ static enum hf_code take_folder(struct bench *bench, struct hf_err *err)
 		return hf_fail(err, HF_SYSTEM, "%s: %s", bench->options->dir, strerror(errno));
 	for (size_t i = 0; i < countof(below); i++) {
 		char *path = hf_format("%s/%s", bench->dir, below[i]);
-		enum hf_code code = make_folders(path, err);
+		enum hf_code code = file_make_folder(path, 0755, err);
 		free(path);
 		hf_try(code);
 	}

@@ -16,7 +16,9 @@
 #include "runtime/base.h"
 #include "runtime/bench_load.h"
 #include "runtime/clock.h"
+#include "runtime/file.h"
 #include "runtime/id.h"
+#include "runtime/listen.h"
 #include "runtime/migrations.h"
 #include "runtime/pgrun.h"
 #include "runtime/random.h"
@@ -63,13 +65,6 @@ static enum hf_code write_file(const char *dir, const char *name, const char *te
 	return code;
 }
 
-static enum hf_code make_folder(const char *path, struct hf_err *err)
-{
-	if (mkdir(path, 0755) != 0 && errno != EEXIST)
-		return hf_fail(err, HF_SYSTEM, "%s: %s", path, strerror(errno));
-	return HF_OK;
-}
-
 static enum hf_code write_secrets(struct server *server, struct hf_err *err)
 {
 	unsigned char random[32], digest[EVP_MAX_MD_SIZE];
@@ -108,7 +103,7 @@ static enum hf_code make_tools(struct server *server, struct hf_err *err)
 {
 	for (size_t i = 0; i < countof(tools); i++) {
 		char *dir = hf_format("%s/%s", server->dir, tools[i].name);
-		enum hf_code code = make_folder(dir, err);
+		enum hf_code code = file_make_folder(dir, 0755, err);
 		if (code == HF_OK)
 			code = write_file(dir, "tool.json", tools[i].doc, err);
 		if (code == HF_OK)
@@ -119,19 +114,13 @@ static enum hf_code make_tools(struct server *server, struct hf_err *err)
 	return HF_OK;
 }
 
-/* Nobody's at this moment; a rival would have to be quick and lucky. */
-static enum hf_code find_port(int *out, struct hf_err *err)
+enum hf_code server_listen(int *fd, int *port, struct hf_err *err)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET,
-				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t len = sizeof at;
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	bool good = fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
-		    getsockname(fd, (struct sockaddr *)&at, &len) == 0;
-	if (fd >= 0)
-		close(fd);
-	*out = ntohs(at.sin_port);
-	return good ? HF_OK : hf_fail(err, HF_SYSTEM, "no free port: %s", strerror(errno));
+	char name[LISTEN_ADDRESS_BYTES_MAX];
+	hf_try(listen_at("127.0.0.1:0", false, fd, err));
+	listen_name(*fd, name);
+	*port = atoi(strrchr(name, ':') + 1);
+	return HF_OK;
 }
 
 enum hf_code server_open(struct server *server, const struct cluster *cluster, struct hf_err *err)
@@ -199,7 +188,9 @@ static enum hf_code await_api(struct server *server, struct hf_err *err)
 
 enum hf_code server_start_api(struct server *server, int cpu, struct hf_err *err)
 {
-	hf_try(find_port(&server->port, err));
+	int fd;
+	hf_try(server_listen(&fd, &server->port, err));
+	close(fd); /* a rival for its port would have to be quick and lucky */
 	char *listen = hf_format("--listen=127.0.0.1:%d", server->port);
 	char *keys = hf_format("--keys-file=%s/keys", server->dir);
 	char *tokens = hf_format("--tokens-file=%s/tokens", server->dir);
@@ -219,7 +210,7 @@ enum hf_code server_start_worker(struct server *server, struct hf_err *err)
 	char *keys = hf_format("--keys-file=%s/keys", server->dir);
 	char *slots = hf_format("--slots=%d", SERVER_SLOTS);
 	const char *const flags[] = { state, keys, slots, "--lease-ms=600000", nullptr };
-	enum hf_code code = make_folder(state_dir, err);
+	enum hf_code code = file_make_folder(state_dir, 0755, err);
 	if (code == HF_OK)
 		code = start(server, &server->worker, "worker", CHILD_ANY_CPU, flags, err);
 	free(state_dir);

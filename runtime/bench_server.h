@@ -27,6 +27,8 @@ enum hf_code server_open(struct server *server, const struct cluster *cluster, s
 /* Stops what runs. Safe on a zeroed struct and safe twice. */
 void server_close(struct server *server);
 
+/* A socket at a free port of this machine; the caller's to close. */
+enum hf_code server_listen(int *fd, int *port, struct hf_err *err);
 /* Waits until it is ready. */
 enum hf_code server_start_api(struct server *server, int cpu, struct hf_err *err);
 /* Returns at once. */

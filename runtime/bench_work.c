@@ -80,29 +80,38 @@ static enum hf_code measure_plan(struct bench *bench, const struct caller_plan *
 	return code;
 }
 
-/* Runs tasks to their end before anything is measured; `tasks` gets at least so many IDs. */
-static enum hf_code make_tasks(struct bench *bench, const struct caller_plan *plan, int clients,
-			       uint64_t tasks_min, struct buf *tasks, struct hf_err *err)
+enum hf_code bench_make_tasks(struct bench *bench, const struct caller_plan *plan, int clients,
+			      const struct load_span *span, struct buf *tasks, struct hf_err *err)
 {
 	struct callers callers;
 	struct load *load = nullptr;
 	struct request_target target = server_target(&bench->server);
 	callers_init(&callers, &target, clients, plan);
 	const struct load_work work = callers_work(&callers);
-	const struct load_span span = { 0, READY_MS_MAX, tasks_min };
 	enum hf_code code =
 	    load_open(bench->server.port, clients, &work, bench->stopped, &load, err);
 	if (code == HF_OK) {
 		callers_join(&callers, load);
-		code = load_run(load, &span, nullptr, err);
+		code = load_run(load, span, nullptr, err);
 	}
 	load_close(load);
-	if (code == HF_OK && callers.tasks.len < tasks_min * TASK_ID_TEXT_LEN)
+	if (code == HF_OK && tasks && callers.tasks.len < span->min_operations * TASK_ID_TEXT_LEN)
 		code = hf_fail(err, HF_TIMEOUT, "the worker did not run %llu tasks in %lld s",
-			       (unsigned long long)tasks_min, (long long)READY_MS_MAX / 1000);
-	buf_add_slice(tasks, buf_slice(&callers.tasks));
+			       (unsigned long long)span->min_operations,
+			       (long long)span->max_ms / 1000);
+	if (tasks)
+		buf_add_slice(tasks, buf_slice(&callers.tasks));
 	callers_deinit(&callers);
 	return code;
+}
+
+/* One, run to its end: the worker is warm then. */
+static enum hf_code make_one(struct bench *bench, const struct caller_plan *plan,
+			     struct hf_err *err)
+{
+	hf_cleanup(buf) struct buf tasks = {};
+	return bench_make_tasks(bench, plan, 1, &(struct load_span){ 0, READY_MS_MAX, 1 }, &tasks,
+				err);
 }
 
 enum hf_code bench_accept(struct bench *bench, struct hf_err *err)
@@ -121,14 +130,13 @@ static int64_t ask_every_ns(int clients)
 
 enum hf_code bench_tasks(struct bench *bench, struct hf_err *err)
 {
-	hf_cleanup(buf) struct buf tasks = {};
 	struct caller_plan plan = { .act = ACT_RUN,
 				    .tool = SERVER_TOOL_PHASES,
 				    .ask_every_ns = ask_every_ns(bench->options->clients),
 				    .keep_tasks = true };
 	hf_try(server_start_api(&bench->server, CHILD_ANY_CPU, err));
 	hf_try(server_start_worker(&bench->server, err));
-	hf_try(make_tasks(bench, &plan, 1, 1, &tasks, err));
+	hf_try(make_one(bench, &plan, err));
 	plan.keep_tasks = false;
 	hf_try(measure_plan(bench, &plan, err));
 	bench->report->closed_ops_per_s = bench->report->ops_per_s;
@@ -138,13 +146,14 @@ enum hf_code bench_tasks(struct bench *bench, struct hf_err *err)
 enum hf_code bench_poll(struct bench *bench, struct hf_err *err)
 {
 	hf_cleanup(buf) struct buf tasks = {};
+	const struct load_span span = { 0, READY_MS_MAX, POLLED_TASKS };
 	const struct caller_plan make = { .act = ACT_RUN,
 					  .tool = SERVER_TOOL_PHASES,
 					  .ask_every_ns = ask_every_ns(POLLED_CLIENTS),
 					  .keep_tasks = true };
 	hf_try(server_start_api(&bench->server, CHILD_ANY_CPU, err));
 	hf_try(server_start_worker(&bench->server, err));
-	hf_try(make_tasks(bench, &make, POLLED_CLIENTS, POLLED_TASKS, &tasks, err));
+	hf_try(bench_make_tasks(bench, &make, POLLED_CLIENTS, &span, &tasks, err));
 	hf_try(pg_run(bench->server.db, "VACUUM ANALYZE", 0, nullptr, nullptr, err));
 	return measure_plan(bench,
 			    &(struct caller_plan){ .act = ACT_RESULT, .tasks = buf_slice(&tasks) },
@@ -221,14 +230,13 @@ static enum hf_code read_starts(struct bench *bench, const struct callers *calle
 
 enum hf_code bench_latency(struct bench *bench, struct hf_err *err)
 {
-	hf_cleanup(buf) struct buf tasks = {};
 	struct caller_plan plan = { .act = ACT_RUN,
 				    .tool = SERVER_TOOL_STEP,
 				    .ask_every_ns = ASK_MS * NS_PER_MS,
 				    .keep_tasks = true };
 	hf_try(server_start_api(&bench->server, CHILD_ANY_CPU, err));
 	hf_try(server_start_worker(&bench->server, err));
-	hf_try(make_tasks(bench, &plan, 1, 1, &tasks, err));
+	hf_try(make_one(bench, &plan, err));
 	plan.rest_ns_min = LATENCY_REST_MS_MIN * NS_PER_MS;
 	plan.rest_ns_max = LATENCY_REST_MS_MAX * NS_PER_MS;
 	struct callers callers;

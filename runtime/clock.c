@@ -18,3 +18,10 @@ int64_t clock_wall_ms(void)
 {
 	return read_ms(CLOCK_REALTIME);
 }
+
+void clock_rest_ms(int64_t ms)
+{
+	struct timespec left = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1'000'000 };
+	while (nanosleep(&left, &left) != 0)
+		;
+}

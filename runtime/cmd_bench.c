@@ -15,43 +15,35 @@ constexpr int64_t SECONDS_MAX = 600;
 
 static volatile sig_atomic_t stopped;
 
-struct asked {
-	struct bench_options options;
-	bool json;
-};
-
 static void on_signal(int)
 {
 	stopped = 1;
 }
 
-static enum hf_code read_number(const char *name, const char *value, int64_t most, int64_t *out,
-				struct hf_err *err)
+static enum hf_code read_number(const char *value, int64_t most, int64_t *out, struct hf_err *err)
 {
 	char *end = nullptr;
 	long long number = strtoll(value, &end, 10);
 	if (end == value || *end || number < 1 || number > most)
-		return hf_fail(err, HF_INVALID, "--%s: `%s` is not a whole number from 1 to %lld",
-			       name, value, (long long)most);
+		return hf_fail(err, HF_INVALID, "`%s` is not a whole number from 1 to %lld", value,
+			       (long long)most);
 	*out = number;
 	return HF_OK;
 }
 
-static enum hf_code on_flag(void *ctx, const char *name, const char *value, struct hf_err *err)
+static enum hf_code on_clients(void *ctx, const char *value, struct hf_err *err)
 {
-	struct asked *asked = ctx;
+	struct bench_options *options = ctx;
 	int64_t number = 0;
-	if (strcmp(name, "clients") == 0) {
-		hf_try(read_number(name, value, CLIENTS_MAX, &number, err));
-		asked->options.clients = (int)number;
-	} else if (strcmp(name, "seconds") == 0) {
-		hf_try(read_number(name, value, SECONDS_MAX, &asked->options.seconds, err));
-	} else if (strcmp(name, "dir") == 0) {
-		asked->options.dir = value;
-	} else {
-		asked->json = true;
-	}
+	hf_try(read_number(value, CLIENTS_MAX, &number, err));
+	options->clients = (int)number;
 	return HF_OK;
+}
+
+static enum hf_code on_seconds(void *ctx, const char *value, struct hf_err *err)
+{
+	struct bench_options *options = ctx;
+	return read_number(value, SECONDS_MAX, &options->seconds, err);
 }
 
 static void print_number(const char *name, double value, int decimals)
@@ -116,39 +108,31 @@ static void print_table(const struct bench_options *options, const struct report
 		printf("  mark: %s: %s\n", report->mark, words[report->pass]);
 }
 
-static int start(struct asked *asked, const struct config *config)
+int cmd_bench(int argc, char **argv)
 {
+	struct bench_options options = { .clients = 64, .seconds = 5, .dir = ".holdfast/bench" };
+	bool json = false;
+	const struct own_flag own[] = { { "clients", .take = on_clients, .ctx = &options },
+					{ "seconds", .take = on_seconds, .ctx = &options },
+					{ "dir", .text = &options.dir },
+					{ "json", .on = &json },
+					{} };
+	hf_cleanup(config) struct config config;
+	int code = command_load("bench", ' ', argc, argv, own, &config);
+	if (code != EXIT_DONE)
+		return code;
+	if (config.arguments_count != 1 || !bench_work_parse(config.arguments[0], &options.work))
+		return command_usage("bench",
+				     "give one work: accept, run, poll, repeat, latency or front");
 	struct report report;
 	struct hf_err err = {};
-	if (config->arguments_count != 1)
-		return command_usage("bench", "give one work");
-	if (!bench_work_parse(config->arguments[0], &asked->options.work))
-		return command_usage("bench",
-				     "the work is accept, run, poll, repeat, latency or front");
 	const struct sigaction action = { .sa_handler = on_signal };
 	sigaction(SIGINT, &action, nullptr);
 	sigaction(SIGTERM, &action, nullptr);
 	sigaction(SIGHUP, &action, nullptr);
 	signal(SIGPIPE, SIG_IGN);
-	if (bench_run(&asked->options, &stopped, &report, &err) != HF_OK)
+	if (bench_run(&options, &stopped, &report, &err) != HF_OK)
 		return command_failed("bench", err.text);
-	if (asked->json)
-		print_json(&asked->options, &report);
-	else
-		print_table(&asked->options, &report);
+	(json ? print_json : print_table)(&options, &report);
 	return EXIT_DONE;
-}
-
-int cmd_bench(int argc, char **argv)
-{
-	static const char *const own[] = { "clients=", "seconds=", "dir=", "json", nullptr };
-	struct asked asked = { .options = {
-				   .clients = 64, .seconds = 5, .dir = ".holdfast/bench" } };
-	struct config config = {};
-	struct hf_err err = {};
-	int code = config_load(&config, ' ', argc, argv, own, on_flag, &asked, &err) == HF_OK
-		       ? start(&asked, &config)
-		       : command_usage("bench", err.text);
-	config_deinit(&config);
-	return code;
 }

@@ -44,6 +44,7 @@ struct call {
 	char effect_text[UUID_TEXT_LEN + 1]; /* a minted effect ID */
 	char *effect_argument;               /* one that came among the arguments; heap */
 	bool wait;
+	bool maybe_taken; /* a request whose answer was lost may have been accepted */
 	struct mcp_client *client;
 	struct bar bar;
 	struct call_view view;
@@ -55,29 +56,24 @@ static void on_signal(int)
 	stopped = 1;
 }
 
-static bool is_utf8(const char *text)
-{
-	size_t len = strlen(text);
-	uint32_t code;
-	for (size_t at = 0, used; at < len; at += used)
-		if ((used = utf8_next(text + at, len - at, &code)) == 0)
-			return false;
-	return true;
-}
-
 /* NAME=TEXT or NAME:=JSON. */
-static enum hf_code add_arg(struct call *call, const char *arg, struct hf_err *err)
+static enum hf_code on_arg(void *ctx, const char *arg, struct hf_err *err)
 {
+	struct call *call = ctx;
 	const char *equals = strchr(arg, '=');
 	if (!equals || equals == arg || (equals == arg + 1 && *arg == ':'))
-		return hf_fail(err, HF_INVALID, "--arg %s: neither NAME=VALUE nor NAME:=JSON", arg);
-	if (!is_utf8(arg))
-		return hf_fail(err, HF_INVALID, "--arg: not UTF-8");
+		return hf_fail(err, HF_INVALID, "`%s` is neither NAME=VALUE nor NAME:=JSON", arg);
+	if (!utf8_is_text(slice_of(arg)))
+		return hf_fail(err, HF_INVALID, "not UTF-8");
 	bool json = equals[-1] == ':';
 	struct slice name = { arg, (size_t)(equals - arg) - json };
 	struct slice value = slice_of(equals + 1);
-	if (json && json_scan(value, err) != HF_OK)
-		return hf_wrap(err, "--arg");
+	struct hf_err why;
+	if (json && json_scan(value, &why) != HF_OK)
+		return hf_fail(
+		    err, HF_INVALID,
+		    "the value of %.*s is no JSON: %s; where a text is meant, write %.*s=…",
+		    (int)name.len, name.data, why.text, (int)name.len, name.data);
 	if (call->members.len)
 		buf_add_byte(&call->members, ',');
 	json_string_encode(name, &call->members);
@@ -86,22 +82,6 @@ static enum hf_code add_arg(struct call *call, const char *arg, struct hf_err *e
 		buf_add_slice(&call->members, json_trim(value));
 	else
 		json_string_encode(value, &call->members);
-	return HF_OK;
-}
-
-static enum hf_code on_flag(void *ctx, const char *name, const char *value, struct hf_err *err)
-{
-	struct call *call = ctx;
-	if (strcmp(name, "arg") == 0)
-		return add_arg(call, value, err);
-	if (strcmp(name, "args") == 0)
-		call->args_json = value;
-	else if (strcmp(name, "effect-id") == 0)
-		call->effect_id = value;
-	else if (strcmp(name, "wait") == 0)
-		call->wait = true;
-	else
-		call->view.json = true;
 	return HF_OK;
 }
 
@@ -129,7 +109,7 @@ static enum hf_code make_arguments(struct call *call, struct hf_err *err)
 static enum hf_code make_effect_id(struct call *call, struct hf_err *err)
 {
 	struct slice argument;
-	if (call->effect_id && !is_utf8(call->effect_id))
+	if (call->effect_id && !utf8_is_text(slice_of(call->effect_id)))
 		return hf_fail(err, HF_INVALID, "--effect-id: not UTF-8");
 	if (!call->effect_id && json_member(buf_slice(&call->arguments), "effect_id", &argument)) {
 		call->effect_argument = json_string_dup(argument);
@@ -165,6 +145,7 @@ static enum hf_code ask(struct call *call, const char *method, const char *name,
 	for (int tries = 1;; tries++, backoff_ms *= 2) {
 		code = mcp_request(call->client, method, name, params, meta, answer, err);
 		bool again = code == HF_NET || code == HF_BUSY;
+		call->maybe_taken |= code != HF_OK && answer->maybe_taken;
 		if (!again || tries == ASK_TRIES_MAX)
 			break;
 		int64_t delay_ms = backoff_ms / 2 + random_up_to(backoff_ms / 2);
@@ -229,28 +210,31 @@ static void draw(struct call *call, struct slice task)
 	bar_draw(&call->bar, fraction, buf_slice(&text));
 }
 
-static int interrupted(const struct call *call)
+/* How it stands, and what to do next. */
+static void advise(const struct call *call)
 {
-	if (call->view.task_id)
-		fprintf(stderr, "the task goes on. To ask again, repeat this call with\n"
-				"  --effect-id '");
-	else
-		fprintf(stderr, "the call may have been accepted. To find out, repeat it with\n"
-				"  --effect-id '");
+	if (!call->view.task_id && !call->maybe_taken) {
+		fputs("nothing was done\n", stderr);
+		return;
+	}
+	fputs(call->view.task_id
+		  ? "the task goes on. To ask again, repeat this call with\n  --effect-id '"
+		  : "the call may have been accepted. To find out, repeat it with\n  --effect-id '",
+	      stderr);
 	print_clean(stderr, slice_of(call->effect_id ? call->effect_id : ""));
 	fputs("' --wait\n", stderr);
 	if (call->view.task_id)
 		fprintf(stderr, "or, as an administrator: holdfast task show %s\n",
 			call->view.task_id);
-	return call_show_open(&call->view, EXIT_FAILED);
 }
 
 static int lost(struct call *call, enum hf_code code, const struct hf_err *err)
 {
 	bar_clear(&call->bar);
-	if (code == HF_CANCELLED)
-		return interrupted(call);
-	return call_show_failure(&call->view, err->text);
+	int exit = code == HF_CANCELLED ? call_show_open(&call->view, EXIT_FAILED)
+					: call_show_failure(&call->view, err->text);
+	advise(call);
+	return exit;
 }
 
 /* What the task asks, each question once: this command can't answer. */
@@ -366,7 +350,7 @@ static int start(struct call *call, const struct config *config)
 	if (config->arguments_count != 1)
 		return command_usage("call", "give one tool's name");
 	call->tool = config->arguments[0];
-	if (!*call->tool || !is_utf8(call->tool))
+	if (!*call->tool || !utf8_is_text(slice_of(call->tool)))
 		return command_usage("call", "the tool's name is empty or not UTF-8");
 	if (!config->url || !*config->url)
 		return command_usage("call", "no API named: set HOLDFAST_URL or --url");
@@ -390,14 +374,16 @@ static int start(struct call *call, const struct config *config)
 
 int cmd_call(int argc, char **argv)
 {
-	static const char *const own[] = { "arg=", "args=", "effect-id=", "wait", "json", nullptr };
 	struct call call = {};
-	struct config config = {};
-	struct hf_err err;
-	int code = config_load(&config, 'c', argc, argv, own, on_flag, &call, &err) == HF_OK
-		       ? start(&call, &config)
-		       : command_usage("call", err.text);
-	config_deinit(&config);
+	const struct own_flag own[] = {
+		{ "arg", .take = on_arg, .ctx = &call },  { "args", .text = &call.args_json },
+		{ "effect-id", .text = &call.effect_id }, { "wait", .on = &call.wait },
+		{ "json", .on = &call.view.json },        {}
+	};
+	hf_cleanup(config) struct config config;
+	int code = command_load("call", 'c', argc, argv, own, &config);
+	if (code == EXIT_DONE)
+		code = start(&call, &config);
 	buf_deinit(&call.members);
 	buf_deinit(&call.arguments);
 	buf_deinit(&call.meta);

@@ -1,6 +1,4 @@
 /* cmd_maintain.c - `holdfast maintain`: reclaim, deadlines, retention, partitions. */
-#include <stdlib.h>
-
 #include "runtime/base.h"
 #include "runtime/command.h"
 #include "runtime/config.h"
@@ -9,27 +7,18 @@
 
 int cmd_maintain(int argc, char **argv)
 {
-	struct config config;
+	hf_cleanup(config) struct config config;
 	struct hf_err err = {};
-	if (config_load(&config, 'm', argc, argv, nullptr, nullptr, nullptr, &err) != HF_OK)
+	int exit = command_load_logging("maintain", 'm', argc, argv, &config);
+	if (exit != EXIT_DONE)
+		return exit;
+	hf_cleanup(text) char *dsn = nullptr;
+	if (!config.maintain_dsn &&
+	    config_role_dsn(config.dsn, "holdfast_maintain", &dsn, &err) != HF_OK)
 		return command_usage("maintain", err.text);
-	char *dsn = nullptr;
-	enum hf_code code = HF_OK;
-	enum log_level level = LOG_INFO;
-	if (config.arguments_count > 0)
-		code = hf_fail(&err, HF_INVALID, "it takes flags alone");
-	else if (!config.maintain_dsn)
-		code = config_role_dsn(config.dsn, "holdfast_maintain", &dsn, &err);
-	if (code != HF_OK) {
-		config_deinit(&config);
-		return command_usage("maintain", err.text);
-	}
-	hf_assert(log_level_parse(config.log_level, &level));
-	log_init(level, "maintain");
-	code = maintain_run(&config, config.maintain_dsn ? config.maintain_dsn : dsn, &err);
+	enum hf_code code =
+	    maintain_run(&config, config.maintain_dsn ? config.maintain_dsn : dsn, &err);
 	if (code != HF_OK)
 		log_error("not started", "error", err.text, nullptr);
-	free(dsn);
-	config_deinit(&config);
 	return code == HF_OK ? EXIT_DONE : code == HF_INVALID ? EXIT_USAGE : EXIT_FAILED;
 }

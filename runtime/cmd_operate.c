@@ -24,42 +24,19 @@ constexpr size_t RETRY_RANDOM_BYTES = 16; /* of a task ID */
 
 struct options {
 	const char *act;
-	const char *dsn;
 	const char *by, *why, *from, *tool, *tenant, *state, *task;
 	int64_t older_ms;
 	bool new_key, yes, filtered;
 	struct task_id id;
 };
 
-static enum hf_code on_flag(void *ctx, const char *name, const char *value, struct hf_err *err)
+static enum hf_code on_older(void *ctx, const char *value, struct hf_err *err)
 {
 	struct options *options = ctx;
-	const struct {
-		const char *name, **value;
-	} texts[] = {
-		{ "by", &options->by },       { "why", &options->why },
-		{ "from", &options->from },   { "tool", &options->tool },
-		{ "state", &options->state }, { "tenant", &options->tenant },
-		{ "task", &options->task },
-	};
-	for (size_t i = 0; i < countof(texts); i++) {
-		if (strcmp(name, texts[i].name) == 0) {
-			if (!*value)
-				return hf_fail(err, HF_INVALID, "--%s is empty", name);
-			*texts[i].value = value;
-			return HF_OK;
-		}
-	}
-	if (strcmp(name, "new-key") == 0) {
-		options->new_key = true;
-	} else if (strcmp(name, "yes") == 0) {
-		options->yes = true;
-	} else {
-		options->filtered = true;
-		if (!age_parse(slice_of(value), &options->older_ms))
-			return hf_fail(err, HF_INVALID, AGE_WANTED);
-	}
-	return HF_OK;
+	options->filtered = true;
+	return age_parse(slice_of(value), &options->older_ms)
+		   ? HF_OK
+		   : hf_fail(err, HF_INVALID, AGE_WANTED);
 }
 
 static int failed(const struct options *options, const struct hf_err *err)
@@ -345,20 +322,17 @@ static enum hf_code check(struct options *options, struct hf_err *err)
 		return hf_fail(err, HF_INVALID, "--from and --new-key are for one task");
 	bool counts = options->filtered && !options->yes;
 	if (!counts && (!options->by || !options->why))
-		return hf_fail(err, HF_INVALID,
-			       "--by says who does it and --why on what grounds; both are kept");
-	if (!options->dsn || !*options->dsn)
-		return hf_fail(err, HF_INVALID, COMMAND_NO_DATABASE);
+		return hf_fail(err, HF_INVALID, COMMAND_WHO_AND_WHY);
 	return HF_OK;
 }
 
-static int run(struct options *options)
+static int run(const char *dsn, struct options *options)
 {
 	struct hf_err err = {};
-	PGconn *conn = nullptr;
-	if (pg_connect(options->dsn, "holdfast operate", &conn, &err) != HF_OK)
-		return command_unreachable(options->act, &err);
-	int code;
+	hf_cleanup(conn) PGconn *conn = nullptr;
+	int code = command_connect(options->act, dsn, false, &conn);
+	if (code != EXIT_DONE)
+		return code;
 	if (options->task)
 		code = act_on_task(conn, options);
 	else if (options->filtered)
@@ -368,53 +342,55 @@ static int run(struct options *options)
 	/* Hints alone: what polling finds later anyway. */
 	(void)!pg_run(conn, "SELECT holdfast.wake_async('work'), holdfast.wake_async('wish')", 0,
 		      nullptr, nullptr, &err);
-	PQfinish(conn);
 	return code;
 }
 
-static int operate(const char *act, const char *const *own, int argc, char **argv)
+static int operate(const char *act, int argc, char **argv)
 {
 	struct options options = { .act = act };
-	struct config config = {};
+	const struct own_flag own[] = {
+		{ "by", .text = &options.by },
+		{ "why", .text = &options.why },
+		{ "task", .text = &options.task },
+		{ "tool", .text = &options.tool },
+		{ "tenant", .text = &options.tenant },
+		{ "state", .text = &options.state },
+		{ "older-than", .take = on_older, .ctx = &options },
+		{ "yes", .on = &options.yes },
+		/* The others have no more. */
+		{ strcmp(act, "retry") == 0 ? "from" : nullptr, .text = &options.from },
+		{ "new-key", .on = &options.new_key },
+		{},
+	};
+	hf_cleanup(config) struct config config;
 	struct hf_err err = {};
-	if (config_load(&config, 'k', argc, argv, own, on_flag, &options, &err) != HF_OK)
-		return command_usage(act, err.text);
-	options.dsn = config.dsn;
-	int code;
-	if (config.arguments_count > 1 || (config.arguments_count == 1 && options.task)) {
-		code = command_usage(act, "one task at a time; for more there are filters");
-	} else {
-		if (config.arguments_count == 1)
-			options.task = config.arguments[0];
-		code =
-		    check(&options, &err) == HF_OK ? run(&options) : command_usage(act, err.text);
-	}
-	config_deinit(&config);
-	return code;
+	int code = command_load(act, 'k', argc, argv, own, &config);
+	if (code != EXIT_DONE)
+		return code;
+	if (config.arguments_count > 1 || (config.arguments_count == 1 && options.task))
+		return command_usage(act, "one task at a time; for more there are filters");
+	if (config.arguments_count == 1)
+		options.task = config.arguments[0];
+	return check(&options, &err) == HF_OK ? run(config.dsn, &options)
+					      : command_usage(act, err.text);
 }
 
 int cmd_retry(int argc, char **argv)
 {
-	static const char *const own[] = { "by=",     "why=",        "task=", "from=",
-					   "new-key", "tool=",       "yes",   "tenant=",
-					   "state=",  "older-than=", nullptr };
-	return operate("retry", own, argc, argv);
+	return operate("retry", argc, argv);
 }
-
-static const char *const plain_flags[] = { "by=",     "why=",   "task=",       "tool=", "yes",
-					   "tenant=", "state=", "older-than=", nullptr };
 
 int cmd_pause(int argc, char **argv)
 {
-	return operate("pause", plain_flags, argc, argv);
+	return operate("pause", argc, argv);
 }
 
 int cmd_resume(int argc, char **argv)
 {
-	return operate("resume", plain_flags, argc, argv);
+	return operate("resume", argc, argv);
 }
 
 int cmd_cancel(int argc, char **argv)
 {
-	return operate("cancel", plain_flags, argc, argv);
+	return operate("cancel", argc, argv);
 }

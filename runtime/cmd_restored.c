@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/base.h"
 #include "runtime/clock.h"
@@ -27,26 +26,15 @@ struct options {
 	int64_t lease_ms;
 };
 
-static enum hf_code on_flag(void *ctx, const char *name, const char *value, struct hf_err *err)
+static enum hf_code on_since(void *ctx, const char *value, struct hf_err *err)
 {
 	struct options *options = ctx;
 	int64_t ms;
-	if (strcmp(name, "copy") == 0)
-		options->copy = true;
-	else if (strcmp(name, "yes") == 0)
-		options->yes = true;
-	else if (strcmp(name, "confirm") == 0)
-		options->confirm = true;
-	else if (strcmp(name, "intact") == 0)
-		options->intact = true;
-	else if (strcmp(name, "by") == 0)
-		options->by = value;
-	else if (strcmp(name, "why") == 0)
-		options->why = value;
-	else if (rfc3339_parse(slice_of(value), &ms))
-		options->since = value;
-	else
-		return hf_fail(err, HF_INVALID, "--since: a time, as 2026-07-28T11:00:00Z");
+	options->since = value;
+	if (!rfc3339_parse(slice_of(value), &ms))
+		return hf_fail(err, HF_INVALID, "a time, as 2026-07-28T11:00:00Z");
+	if (ms > clock_wall_ms())
+		return hf_fail(err, HF_INVALID, "it lies in the future");
 	return HF_OK;
 }
 
@@ -120,13 +108,6 @@ static enum hf_code each_task(PGconn *conn, struct hf_err *err)
 	return code;
 }
 
-static void wait_ms(int64_t ms)
-{
-	struct timespec left = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1'000'000 };
-	while (nanosleep(&left, &left) != 0)
-		;
-}
-
 static int restore(PGconn *conn, const struct options *options)
 {
 	struct hf_err err = {};
@@ -142,7 +123,7 @@ static int restore(PGconn *conn, const struct options *options)
 		puts("that has been done already; nothing was done");
 		return EXIT_DONE;
 	}
-	wait_ms(options->lease_ms);
+	clock_rest_ms(options->lease_ms);
 	if (each_task(conn, &err) != HF_OK ||
 	    pg_run(conn, "SELECT holdfast.restore_end()", 0, nullptr, nullptr, &err) != HF_OK) {
 		failed(&err);
@@ -188,10 +169,10 @@ static int one_act(PGconn *conn, const struct options *options)
 static int run(const char *dsn, const struct options *options)
 {
 	struct hf_err err = {};
-	PGconn *conn = nullptr;
-	if (pg_connect(dsn, "holdfast restored", &conn, &err) != HF_OK)
-		return command_unreachable("restored", &err);
-	int code = EXIT_DONE;
+	hf_cleanup(conn) PGconn *conn = nullptr;
+	int code = command_connect("restored", dsn, false, &conn);
+	if (code != EXIT_DONE)
+		return code;
 	if (options->since)
 		code = show(conn, options);
 	if (code == EXIT_DONE && options->since && options->yes)
@@ -200,51 +181,41 @@ static int run(const char *dsn, const struct options *options)
 		code = one_act(conn, options);
 	/* A hint alone: what polling finds later anyway. */
 	(void)!pg_run(conn, "SELECT holdfast.wake_async('work')", 0, nullptr, nullptr, &err);
-	PQfinish(conn);
 	return code;
 }
 
 /* nullptr: it is clear what is wanted. */
 static const char *wrong(const struct config *config, const struct options *options)
 {
-	int64_t since_ms = 0;
 	int acts = (options->since != nullptr) + options->confirm + options->intact;
 	if (config->arguments_count > 0)
-		return "it takes flags alone";
+		return COMMAND_FLAGS_ALONE;
 	if (acts != 1)
 		return "give one of --since TIME, --confirm and --intact";
 	if (options->copy && !options->since)
 		return "--copy goes with --since";
-	if (options->since && rfc3339_parse(slice_of(options->since), &since_ms) &&
-	    since_ms > clock_wall_ms())
-		return "--since lies in the future";
 	bool acting = options->yes || !options->since;
-	if (acting && (!options->by || !*options->by || !options->why || !*options->why))
-		return "--by says who does it and --why on what grounds; both are kept";
-	if (!config->dsn || !*config->dsn)
-		return COMMAND_NO_DATABASE;
+	if (acting && (!options->by || !options->why))
+		return COMMAND_WHO_AND_WHY;
 	return nullptr;
 }
 
 int cmd_restored(int argc, char **argv)
 {
-	static const char *const own[] = { "since=", "copy", "confirm", "intact",
-					   "yes",    "by=",  "why=",    nullptr };
 	struct options options = {};
-	struct config config = {};
-	struct hf_err err = {};
-	const char *text = nullptr;
-	if (config_load(&config, 'k', argc, argv, own, on_flag, &options, &err) != HF_OK)
-		text = err.text;
-	else
-		text = wrong(&config, &options);
-	int code;
-	if (text) {
-		code = command_usage("restored", text);
-	} else {
-		options.lease_ms = config.lease_ms;
-		code = run(config.dsn, &options);
-	}
-	config_deinit(&config);
-	return code;
+	const struct own_flag own[] = { { "since", .take = on_since, .ctx = &options },
+					{ "copy", .on = &options.copy },
+					{ "confirm", .on = &options.confirm },
+					{ "intact", .on = &options.intact },
+					{ "yes", .on = &options.yes },
+					{ "by", .text = &options.by },
+					{ "why", .text = &options.why },
+					{} };
+	hf_cleanup(config) struct config config;
+	int code = command_load("restored", 'k', argc, argv, own, &config);
+	if (code != EXIT_DONE)
+		return code;
+	options.lease_ms = config.lease_ms;
+	const char *text = wrong(&config, &options);
+	return text ? command_usage("restored", text) : run(config.dsn, &options);
 }

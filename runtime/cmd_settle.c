@@ -29,20 +29,6 @@ struct place {
 	int64_t visible_within_ms;
 };
 
-static enum hf_code on_flag(void *ctx, const char *name, const char *value, struct hf_err *)
-{
-	struct options *options = ctx;
-	if (strcmp(name, "force") == 0)
-		options->force = true;
-	else if (strcmp(name, "by") == 0)
-		options->by = value;
-	else if (strcmp(name, "why") == 0)
-		options->why = value;
-	else
-		options->state = value;
-	return HF_OK;
-}
-
 /* The first pointer of a template into the state of that phase. */
 static char *reads_of(const char *doc, const char *phase)
 {
@@ -179,47 +165,48 @@ static int report(const char *verdict, const char *answer, const char *phase)
 static int run(const char *dsn, struct options *options)
 {
 	struct hf_err err = {};
-	PGconn *conn = nullptr;
-	if (pg_connect(dsn, "holdfast settle", &conn, &err) != HF_OK)
-		return command_unreachable("settle", &err);
-	char *answer = nullptr, *phase = nullptr;
-	int code = settle(conn, options, &answer, &phase, &err) == HF_OK
-		       ? report(options->verdict, answer, phase)
-		       : command_refused("settle", &err, true);
-	free(answer);
-	free(phase);
-	PQfinish(conn);
-	return code;
+	hf_cleanup(conn) PGconn *conn = nullptr;
+	int code = command_connect("settle", dsn, false, &conn);
+	if (code != EXIT_DONE)
+		return code;
+	hf_cleanup(text) char *answer = nullptr, *phase = nullptr;
+	return settle(conn, options, &answer, &phase, &err) == HF_OK
+		   ? report(options->verdict, answer, phase)
+		   : command_refused("settle", &err, true);
+}
+
+/* nullptr: it is clear what is wanted. */
+static const char *wrong(const struct config *config, const struct options *options)
+{
+	static const char *const verdicts[] = { "done", "absent", "fail" };
+	if (config->arguments_count != 2)
+		return "give a task ID or effect ID, and what became of it: done, absent or fail";
+	size_t i = 0;
+	while (i < countof(verdicts) && strcmp(options->verdict, verdicts[i]) != 0)
+		i++;
+	if (i == countof(verdicts))
+		return "what became of it is one of done, absent and fail";
+	if (!options->by || !options->why)
+		return COMMAND_WHO_AND_WHY;
+	if (options->state && strcmp(options->verdict, "done") != 0)
+		return "--state belongs to done";
+	return nullptr;
 }
 
 int cmd_settle(int argc, char **argv)
 {
-	static const char *const own[] = { "by=", "why=", "state=", "force", nullptr };
 	struct options options = {};
-	struct config config = {};
-	struct hf_err err = {};
-	if (config_load(&config, 'k', argc, argv, own, on_flag, &options, &err) != HF_OK)
-		return command_usage("settle", err.text);
+	const struct own_flag own[] = { { "by", .text = &options.by },
+					{ "why", .text = &options.why },
+					{ "state", .text = &options.state },
+					{ "force", .on = &options.force },
+					{} };
+	hf_cleanup(config) struct config config;
+	int code = command_load("settle", 'k', argc, argv, own, &config);
+	if (code != EXIT_DONE)
+		return code;
 	options.task = config.arguments[0];
 	options.verdict = config.arguments_count == 2 ? config.arguments[1] : "";
-	bool known = strcmp(options.verdict, "done") == 0 ||
-		     strcmp(options.verdict, "absent") == 0 || strcmp(options.verdict, "fail") == 0;
-	int code = EXIT_DONE;
-	if (config.arguments_count != 2)
-		code =
-		    command_usage("settle", "give a task ID or effect ID, and what became of it: "
-					    "done, absent or fail");
-	else if (!known)
-		code = command_usage("settle", "what became of it is one of done, absent and fail");
-	else if (!options.by || !*options.by || !options.why || !*options.why)
-		code = command_usage(
-		    "settle", "--by says who settles it and --why on what grounds; both are kept");
-	else if (options.state && strcmp(options.verdict, "done") != 0)
-		code = command_usage("settle", "--state belongs to done");
-	else if (!config.dsn || !*config.dsn)
-		code = command_usage("settle", COMMAND_NO_DATABASE);
-	if (code == EXIT_DONE)
-		code = run(config.dsn, &options);
-	config_deinit(&config);
-	return code;
+	const char *text = wrong(&config, &options);
+	return text ? command_usage("settle", text) : run(config.dsn, &options);
 }

@@ -24,6 +24,7 @@
 #include "runtime/base.h"
 #include "runtime/buf.h"
 #include "runtime/command.h"
+#include "runtime/content.h"
 #include "runtime/json.h"
 #include "runtime/utf8.h"
 #include "runtime/value.h"
@@ -159,10 +160,9 @@ static void encode_output(struct slice output, struct buf *out)
 		frame_text(out, output);
 		return;
 	}
-	hf_cleanup(text) char *base64 = hf_alloc(4 * (output.len / 3 + 1) + 1);
-	EVP_EncodeBlock((unsigned char *)base64, (const unsigned char *)output.data,
-			(int)output.len);
-	member(out, member_base64, base64);
+	hf_cleanup(buf) struct buf base64 = {};
+	base64_add(output, &base64);
+	member(out, member_base64, base64.data);
 }
 
 static enum hf_code decode_output(struct slice json, struct buf *output, struct hf_err *err)
@@ -314,7 +314,7 @@ static int progress(const char *fraction_text, const char *text)
 	double fraction = strtod(fraction_text, &end);
 	if (end == fraction_text || *end || !(fraction >= 0 && fraction <= 1))
 		return command_usage(command_name,
-				     "--progress takes a fraction from 0 to 1 and a text");
+				     "--progress takes a fraction from 0 to 1, and a text");
 	hf_cleanup(buf) struct buf out = {};
 	struct hf_err err;
 	size_t start = frame_begin(&out);
@@ -389,8 +389,10 @@ int cmd_ask(int argc, char **argv)
 		return command_usage(command_name, "give KEY and REQUEST");
 	if (argc == 4 && (!json_integer(slice_of(argv[3]), &timeout_ms) || timeout_ms < 1))
 		return command_usage(command_name, "--timeout-ms takes a number of ms");
-	if (json_scan(slice_of(argv[1]), &err) != HF_OK)
-		return command_usage(command_name, "the request is no JSON");
+	if (json_scan(slice_of(argv[1]), &err) != HF_OK) {
+		(void)hf_wrap(&err, "the request is no JSON");
+		return command_usage(command_name, err.text);
+	}
 	return ask_caller(argv[0], argv[1], timeout_ms);
 }
 
@@ -403,12 +405,13 @@ static bool name_is_good(const char *name)
 
 int cmd_step(int argc, char **argv)
 {
-	if (argc > 1 && strcmp(argv[0], "--progress") == 0 && argc <= 3)
-		return progress(argv[1], argc == 3 ? argv[2] : "");
-	if (argc == 2 && strcmp(argv[0], "--key") == 0)
-		return key(argv[1]);
+	if (argc > 0 && strcmp(argv[0], "--progress") == 0 && argc <= 3)
+		return progress(argc > 1 ? argv[1] : "", argc == 3 ? argv[2] : "");
+	if (argc > 0 && strcmp(argv[0], "--key") == 0 && argc <= 2)
+		return key(argc == 2 ? argv[1] : "");
 	if (argc < 3 || strcmp(argv[1], "--") != 0)
-		return command_usage(command_name, "give NAME -- COMMAND");
+		return command_usage(command_name, "give NAME -- COMMAND, --progress FRACTION "
+						   "[TEXT] or --key NUMBER");
 	if (!name_is_good(argv[0]))
 		return command_usage(command_name, "a name is plain text of 1 to 200 bytes");
 	return step(argv[0], argv + 2);

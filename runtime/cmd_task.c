@@ -26,11 +26,10 @@ constexpr size_t WHY_COLUMNS = 1000;
 constexpr size_t AGE_TEXT_MAX = 24;
 
 struct options {
-	const char *dsn;
 	const char *state, *tool, *tenant, *limit; /* each nullable */
 	/* Empty where not given; one of the first two at most. */
 	char since_time[RFC3339_TEXT_LEN + 1], since_ms[AGE_TEXT_MAX], older_ms[AGE_TEXT_MAX];
-	bool json, filtered;
+	bool json;
 	bool why;
 	bool act; /* found: somebody has to do something */
 };
@@ -185,8 +184,9 @@ static enum hf_code list(PGconn *conn, const struct options *options, struct hf_
 	return HF_OK;
 }
 
-static enum hf_code read_since(struct options *options, const char *value, struct hf_err *err)
+static enum hf_code on_since(void *ctx, const char *value, struct hf_err *err)
 {
+	struct options *options = ctx;
 	int64_t ms;
 	options->since_time[0] = options->since_ms[0] = '\0';
 	if (age_parse(slice_of(value), &ms))
@@ -194,14 +194,13 @@ static enum hf_code read_since(struct options *options, const char *value, struc
 	else if (rfc3339_parse(slice_of(value), &ms))
 		rfc3339_format(ms, options->since_time);
 	else
-		return hf_fail(err, HF_INVALID,
-			       "--since: a number with s, min, h or d, or a time as "
-			       "2026-07-28T11:00:00Z");
+		return hf_fail(err, HF_INVALID, AGE_WANTED ", or a time as 2026-07-28T11:00:00Z");
 	return HF_OK;
 }
 
-static enum hf_code read_older(struct options *options, const char *value, struct hf_err *err)
+static enum hf_code on_older(void *ctx, const char *value, struct hf_err *err)
 {
+	struct options *options = ctx;
 	int64_t ms;
 	if (!age_parse(slice_of(value), &ms))
 		return hf_fail(err, HF_INVALID, AGE_WANTED);
@@ -209,45 +208,38 @@ static enum hf_code read_older(struct options *options, const char *value, struc
 	return HF_OK;
 }
 
-static enum hf_code on_flag(void *ctx, const char *name, const char *value, struct hf_err *err)
+static enum hf_code on_state(void *ctx, const char *value, struct hf_err *err)
 {
 	struct options *options = ctx;
 	enum task_state state;
-	if (strcmp(name, "json") == 0) {
-		options->json = true;
-		return HF_OK;
-	}
-	options->filtered = true;
-	if (strcmp(name, "since") == 0)
-		return read_since(options, value, err);
-	if (strcmp(name, "older-than") == 0)
-		return read_older(options, value, err);
-	if (strcmp(name, "state") == 0) {
-		if (!task_state_parse(slice_of(value), &state))
-			return hf_fail(err, HF_INVALID, "--state: no state `%s`", value);
-		options->state = value;
-	} else if (strcmp(name, "tool") == 0) {
-		options->tool = value;
-	} else if (strcmp(name, "tenant") == 0) {
-		options->tenant = value;
-	} else {
-		char *end = nullptr;
-		long long limit = strtoll(value, &end, 10);
-		if (*end || limit < 1 || limit > LIST_LIMIT_MAX)
-			return hf_fail(err, HF_INVALID, "--limit: a number from 1 to %lld",
-				       (long long)LIST_LIMIT_MAX);
-		options->limit = value;
-	}
-	return HF_OK;
+	options->state = value;
+	return task_state_parse(slice_of(value), &state)
+		   ? HF_OK
+		   : hf_fail(err, HF_INVALID,
+			     "`%s` is none of ready, scheduled, running, waiting, "
+			     "paused, parked, unverified, unknown, completed, failed and cancelled",
+			     value);
+}
+
+static enum hf_code on_limit(void *ctx, const char *value, struct hf_err *err)
+{
+	struct options *options = ctx;
+	char *end = nullptr;
+	long long limit = strtoll(value, &end, 10);
+	options->limit = value;
+	return *end || limit < 1 || limit > LIST_LIMIT_MAX
+		   ? hf_fail(err, HF_INVALID, "a number from 1 to %lld", (long long)LIST_LIMIT_MAX)
+		   : HF_OK;
 }
 
 /* `name` is nullptr for the list. */
-static int look(struct options *options, const char *name)
+static int look(const char *dsn, struct options *options, const char *name)
 {
 	struct hf_err err = {};
 	hf_cleanup(conn) PGconn *conn = nullptr;
-	if (pg_connect_reading(options->dsn, "holdfast task", &conn, &err) != HF_OK)
-		return command_unreachable("task", &err);
+	int exit = command_connect("task", dsn, true, &conn);
+	if (exit != EXIT_DONE)
+		return exit;
 	int shown = 0;
 	enum hf_code code =
 	    pg_run(conn, "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY", 0, nullptr,
@@ -267,34 +259,41 @@ static int look(struct options *options, const char *name)
 	return options->act ? EXIT_ACT : EXIT_DONE;
 }
 
+/* nullptr: it is clear what is wanted. */
+static const char *wrong(const struct options *options, bool shows, const char *act, int arguments)
+{
+	bool filtered = options->state || options->tool || options->tenant || options->limit ||
+			*options->since_time || *options->since_ms || *options->older_ms;
+	if (!shows && strcmp(act, "list") != 0)
+		return "give one of show, why and list";
+	if (arguments != (shows ? 2 : 1))
+		return shows ? "give one task ID or effect ID" : "list takes no argument";
+	if (options->why && options->json)
+		return "--json belongs to show and list";
+	return shows && filtered ? "filters and --limit belong to list" : nullptr;
+}
+
 int cmd_task(int argc, char **argv)
 {
-	static const char *const own[] = { "json",   "state=",      "tool=",  "tenant=",
-					   "since=", "older-than=", "limit=", nullptr };
 	struct options options = {};
-	struct config config = {};
-	struct hf_err err = {};
-	if (config_load(&config, 'k', argc, argv, own, on_flag, &options, &err) != HF_OK)
-		return command_usage("task", err.text);
-	options.dsn = config.dsn;
+	const struct own_flag own[] = {
+		{ "json", .on = &options.json },
+		{ "state", .take = on_state, .ctx = &options },
+		{ "tool", .text = &options.tool },
+		{ "tenant", .text = &options.tenant },
+		{ "since", .take = on_since, .ctx = &options },
+		{ "older-than", .take = on_older, .ctx = &options },
+		{ "limit", .take = on_limit, .ctx = &options },
+		{},
+	};
+	hf_cleanup(config) struct config config;
+	int code = command_load("task", 'k', argc, argv, own, &config);
+	if (code != EXIT_DONE)
+		return code;
 	const char *act = config.arguments_count > 0 ? config.arguments[0] : "";
-	const char *name = config.arguments_count > 1 ? config.arguments[1] : nullptr;
 	options.why = strcmp(act, "why") == 0;
 	bool shows = options.why || strcmp(act, "show") == 0;
-	int code = EXIT_DONE;
-	if (!shows && strcmp(act, "list") != 0)
-		code = command_usage("task", "give one of show, why and list");
-	else if (config.arguments_count != (shows ? 2 : 1))
-		code = command_usage("task", shows ? "give one task ID or effect ID"
-						   : "list takes no argument");
-	else if (options.why && options.json)
-		code = command_usage("task", "--json belongs to show and list");
-	else if (shows && options.filtered)
-		code = command_usage("task", "filters and --limit belong to list");
-	else if (!options.dsn || !*options.dsn)
-		code = command_usage("task", COMMAND_NO_DATABASE);
-	if (code == EXIT_DONE)
-		code = look(&options, name);
-	config_deinit(&config);
-	return code;
+	const char *text = wrong(&options, shows, act, config.arguments_count);
+	return text ? command_usage("task", text)
+		    : look(config.dsn, &options, shows ? config.arguments[1] : nullptr);
 }

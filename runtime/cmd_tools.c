@@ -19,16 +19,6 @@
 
 constexpr int VERSION_CHARS_SHOWN = 12;
 
-struct options {
-	struct config config;
-	bool json;
-};
-
-static void hf_cleanup_options(struct options *options)
-{
-	config_deinit(&options->config);
-}
-
 /* The folder stands before the file that the text begins with. */
 static int complain_of(const char *dir, const struct hf_err *err)
 {
@@ -88,7 +78,7 @@ static void tell_phases(const struct tool *tool)
 
 /* --- check ------------------------------------------------------------------------------------ */
 
-static int check_one(const char *dir)
+static int check(const char *dir)
 {
 	hf_cleanup(opened) struct opened opened = {};
 	struct hf_err err = {};
@@ -108,29 +98,14 @@ static int check_one(const char *dir)
 	return EXIT_DONE;
 }
 
-static int check(const char **dirs)
-{
-	int status = EXIT_DONE;
-	for (; *dirs; dirs++) {
-		int one = check_one(*dirs);
-		status = status == EXIT_DONE ? one : status;
-	}
-	return status;
-}
-
 /* --- The database ----------------------------------------------------------------------------- */
 
-static int connect_admin(const char *dsn, PGconn **out)
+static int connect_admin(const char *dsn, PGconn **db)
 {
-	if (!dsn || !*dsn)
-		return command_usage("tools", COMMAND_NO_DATABASE);
-	struct hf_err err = {};
-	PGconn *db = nullptr;
-	if (pg_connect(dsn, "holdfast tools", &db, &err) != HF_OK)
-		return command_unreachable("tools", &err);
-	PQsetClientEncoding(db, "UTF8");
-	*out = db;
-	return EXIT_DONE;
+	int code = command_connect("tools", dsn, false, db);
+	if (code == EXIT_DONE)
+		PQsetClientEncoding(*db, "UTF8");
+	return code;
 }
 
 static int status_of(PGconn *db, const struct hf_err *err)
@@ -142,7 +117,7 @@ static int status_of(PGconn *db, const struct hf_err *err)
 
 /* --- apply ------------------------------------------------------------------------------------ */
 
-static int apply_one(PGconn *db, const char *dir)
+static int apply(PGconn *db, const char *dir)
 {
 	static const char *const words[] = {
 		[APPLIED_NEW] = "applied; API and workers take it up within a second",
@@ -165,12 +140,13 @@ static int apply_one(PGconn *db, const char *dir)
 	return EXIT_DONE;
 }
 
-static int apply(const char *dsn, const char **dirs)
+/* The first that failed gives the exit code; those behind it are tried all the same. */
+static int each_folder(bool applies, const char *dsn, const char **dirs)
 {
 	hf_cleanup(conn) PGconn *db = nullptr;
-	int status = connect_admin(dsn, &db);
-	for (; db && *dirs; dirs++) {
-		int one = apply_one(db, *dirs);
+	int status = applies ? connect_admin(dsn, &db) : EXIT_DONE;
+	for (; (db || !applies) && *dirs; dirs++) {
+		int one = applies ? apply(db, *dirs) : check(*dirs);
 		status = status == EXIT_DONE ? one : status;
 	}
 	return status;
@@ -288,38 +264,28 @@ static int list(const char *dsn, bool json)
 
 /* --- The command ------------------------------------------------------------------------------ */
 
-static enum hf_code on_flag(void *ctx, const char *name, const char *, struct hf_err *)
-{
-	struct options *options = ctx;
-	hf_assert(strcmp(name, "json") == 0);
-	options->json = true;
-	return HF_OK;
-}
-
 int cmd_tools(int argc, char **argv)
 {
-	static const char *const own[] = { "json", nullptr };
-	hf_cleanup(options) struct options options = {};
-	struct hf_err err = {};
-	if (config_load(&options.config, 't', argc, argv, own, on_flag, &options, &err) != HF_OK)
-		return command_usage("tools", err.text);
-	const char **words = options.config.arguments;
-	int dirs_count = options.config.arguments_count - 1;
+	static constexpr char ACTS[] = "give one of check, apply and list";
+	bool json = false;
+	const struct own_flag own[] = { { "json", .on = &json }, {} };
+	hf_cleanup(config) struct config config;
+	int code = command_load("tools", 't', argc, argv, own, &config);
+	if (code != EXIT_DONE)
+		return code;
+	const char **words = config.arguments;
+	int dirs_count = config.arguments_count - 1;
 	if (dirs_count < 0)
-		return command_usage("tools", "give one of check, apply and list");
+		return command_usage("tools", ACTS);
 	bool checks = strcmp(words[0], "check") == 0, applies = strcmp(words[0], "apply") == 0;
 	bool lists = strcmp(words[0], "list") == 0;
 	if (!checks && !applies && !lists)
-		return command_usage("tools", "give one of check, apply and list");
+		return command_usage("tools", ACTS);
 	if (lists && dirs_count > 0)
 		return command_usage("tools", "list takes no folder");
-	if (!lists && options.json)
+	if (!lists && json)
 		return command_usage("tools", "--json goes with list");
 	if (!lists && dirs_count == 0)
 		return command_usage("tools", "give a folder with tool.json or pack.json in it");
-	if (checks)
-		return check(words + 1);
-	if (applies)
-		return apply(options.config.dsn, words + 1);
-	return list(options.config.dsn, options.json);
+	return lists ? list(config.dsn, json) : each_folder(applies, config.dsn, words + 1);
 }

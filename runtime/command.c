@@ -1,12 +1,14 @@
-/* command.c - how commands end badly: one form for all, what happened, whether anything was done,
- * and what to do next. */
+/* command.c - how commands begin, and how they end badly: one form for all, what happened, whether
+ * anything was done, and what to do next. */
 #include "runtime/command.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base.h"
+#include "runtime/config.h"
+#include "runtime/log.h"
+#include "runtime/pgrun.h"
 #include "runtime/slice.h"
 #include "runtime/terminal.h"
 
@@ -21,24 +23,52 @@ static void say(const char *command, const char *text, const char *advice)
 
 int command_usage(const char *command, const char *text)
 {
-	char *advice = hf_format("; see `holdfast help %s`", command);
+	hf_cleanup(text) char *advice = hf_format("; see `holdfast help %s`", command);
 	say(command, text, advice);
-	free(advice);
 	return EXIT_USAGE;
+}
+
+int command_load(const char *command, char role, int argc, char **argv, const struct own_flag *own,
+		 struct config *config)
+{
+	struct hf_err err = {};
+	*config = (struct config){};
+	return config_load(config, role, argc, argv, own, &err) == HF_OK
+		   ? EXIT_DONE
+		   : command_usage(command, err.text);
+}
+
+int command_load_logging(const char *command, char role, int argc, char **argv,
+			 struct config *config)
+{
+	int code = command_load(command, role, argc, argv, nullptr, config);
+	if (code != EXIT_DONE)
+		return code;
+	if (config->arguments_count > 0)
+		return command_usage(command, COMMAND_FLAGS_ALONE);
+	enum log_level level = LOG_INFO;
+	hf_assert(log_level_parse(config->log_level, &level));
+	log_init(level, command);
+	return EXIT_DONE;
+}
+
+int command_connect(const char *command, const char *dsn, bool reads, PGconn **conn)
+{
+	if (!dsn || !*dsn)
+		return command_usage(command, "no database named: set HOLDFAST_DSN or --dsn");
+	struct hf_err err = {};
+	hf_cleanup(text) char *name = hf_format("holdfast %s", command);
+	if ((reads ? pg_connect_reading : pg_connect)(dsn, name, conn, &err) == HF_OK)
+		return EXIT_DONE;
+	hf_cleanup(text) char *text = hf_format("the database cannot be reached: %s", err.text);
+	say(command, text, "; nothing was done");
+	return EXIT_DATABASE;
 }
 
 int command_failed(const char *command, const char *text)
 {
 	say(command, text, "");
 	return EXIT_FAILED;
-}
-
-int command_unreachable(const char *command, const struct hf_err *err)
-{
-	char *text = hf_format("the database cannot be reached: %s", err->text);
-	say(command, text, "; nothing was done");
-	free(text);
-	return EXIT_DATABASE;
 }
 
 int command_refused(const char *command, const struct hf_err *err, bool acts)

@@ -6,6 +6,10 @@
 
 #include "runtime/err.h"
 
+struct config;
+struct own_flag;
+struct pg_conn; /* a PGconn */
+
 enum exit_code {
 #define EXIT(name, code, ...) EXIT_##name = (code),
 #include "runtime/exits.def"
@@ -32,13 +36,25 @@ bool help_table(const char *name);
 /* The man page, as roff. */
 void help_man(void);
 
+/* Settings and own flags (nullable) of a command, as config_load() has them. Whatever it returns,
+ * `config` may be deinitialized. EXIT_DONE, or what was wrong has been said. */
+int command_load(const char *command, char role, int argc, char **argv, const struct own_flag *own,
+		 struct config *config);
+/* The same for who takes flags alone and logs: the log is open then. */
+int command_load_logging(const char *command, char role, int argc, char **argv,
+			 struct config *config);
+/* A connection for who writes, or only `reads`; the caller's to PQfinish. EXIT_DONE, or what was
+ * wrong has been said. */
+int command_connect(const char *command, const char *dsn, bool reads, struct pg_conn **conn);
+
+#define COMMAND_FLAGS_ALONE "it takes flags alone"
+#define COMMAND_WHO_AND_WHY "--by says who does it and --why on what grounds; both are kept"
+
 /* Each says on stderr what went wrong, in one form, and returns the exit code. */
 int command_usage(const char *command, const char *text);
 int command_failed(const char *command, const char *text);
-int command_unreachable(const char *command, const struct hf_err *err);
 /* A statement was refused or its answer lost; `acts`: it may have changed something. */
 int command_refused(const char *command, const struct hf_err *err, bool acts);
-#define COMMAND_NO_DATABASE "no database named: set HOLDFAST_DSN or --dsn"
 
 /* argc and argv without program and command names. */
 int cmd_api(int argc, char **argv);

@@ -47,13 +47,6 @@ static const struct config defaults = {
 
 extern char **environ;
 
-/* What is given a command's own flags. */
-struct own_flags {
-	const char *const *names;
-	enum hf_code (*take)(void *ctx, const char *name, const char *value, struct hf_err *err);
-	void *ctx;
-};
-
 /* "listen_at" as "listen-at" or "LISTEN_AT". */
 static const char *flag_name(const struct setting *setting, char *text)
 {
@@ -179,17 +172,11 @@ static enum hf_code read_environment(struct config *config, struct hf_err *err)
 	return HF_OK;
 }
 
-/* The name in `own` without its '=', or nullptr. */
-static const char *find_own(const struct own_flags *own, const char *name, size_t len,
-			    bool *takes_value)
+static const struct own_flag *find_own(const struct own_flag *own, const char *name, size_t len)
 {
-	for (size_t i = 0; own->names && own->names[i]; i++) {
-		const char *row = own->names[i];
-		size_t row_len = strlen(row);
-		*takes_value = row_len && row[row_len - 1] == '=';
-		if (row_len - *takes_value == len && memcmp(row, name, len) == 0)
-			return row;
-	}
+	for (; own && own->name; own++)
+		if (strlen(own->name) == len && memcmp(own->name, name, len) == 0)
+			return own;
 	return nullptr;
 }
 
@@ -217,17 +204,16 @@ static size_t distance(const char *name, size_t len, const char *known, size_t k
 }
 
 /* The flag of this command that was most likely meant; empty: none is near. */
-static struct slice nearest(char role, const struct own_flags *own, const char *name, size_t len)
+static struct slice nearest(char role, const struct own_flag *own, const char *name, size_t len)
 {
 	static char text[CONFIG_NAME_LEN_MAX];
 	struct slice best = {};
 	size_t least = len < 2 * FLAG_DISTANCE_MAX ? len / 2 + 1 : FLAG_DISTANCE_MAX + 1;
-	for (size_t i = 0; own->names && own->names[i]; i++) {
-		size_t known_len = strcspn(own->names[i], "="),
-		       far = distance(name, len, own->names[i], known_len);
+	for (; own && own->name; own++) {
+		size_t far = distance(name, len, own->name, strlen(own->name));
 		if (far < least) {
 			least = far;
-			best = (struct slice){ own->names[i], known_len };
+			best = slice_of(own->name);
 		}
 	}
 	for (size_t i = 0; i < countof(settings); i++) {
@@ -243,8 +229,8 @@ static struct slice nearest(char role, const struct own_flags *own, const char *
 	return best;
 }
 
-static enum hf_code refuse_flag(char role, const struct own_flags *own, const char *flag,
-				size_t len, struct hf_err *err)
+static enum hf_code refuse_flag(char role, const struct own_flag *own, const char *flag, size_t len,
+				struct hf_err *err)
 {
 	struct slice near = nearest(role, own, flag + 2, len);
 	return hf_fail(err, HF_INVALID, "unknown flag --%.*s%s%.*s%s", (int)len, flag + 2,
@@ -252,52 +238,50 @@ static enum hf_code refuse_flag(char role, const struct own_flags *own, const ch
 		       near.len ? ")" : "");
 }
 
-static enum hf_code take_own(const struct own_flags *own, const char *row, const char *value,
+static enum hf_code take_own(const struct own_flag *own, const char *value, const char *source,
 			     struct hf_err *err)
 {
-	hf_assert(own->take);
-	char name[CONFIG_NAME_LEN_MAX];
-	size_t len = strcspn(row, "=");
-	hf_assert(len < sizeof name);
-	memcpy(name, row, len);
-	name[len] = '\0';
-	return own->take(own->ctx, name, value, err);
+	if (own->on) {
+		*own->on = true;
+		return HF_OK;
+	}
+	if (own->text) {
+		*own->text = value;
+		return *value ? HF_OK : hf_fail(err, HF_INVALID, "%s is empty", source);
+	}
+	enum hf_code code = own->take(own->ctx, value, err);
+	return code == HF_OK ? code : hf_wrap(err, source);
 }
 
 /* One flag at argv[*at]; moves *at onto the value where that stands apart. */
-static enum hf_code read_flag(struct config *config, char role, const struct own_flags *own,
+static enum hf_code read_flag(struct config *config, char role, const struct own_flag *own,
 			      int argc, char **argv, int *at, struct hf_err *err)
 {
 	const char *flag = argv[*at];
 	const char *name = flag + 2;
 	size_t len = strcspn(name, "=");
 	const char *value = name[len] == '=' ? name + len + 1 : nullptr;
-	int shown = (int)len + 2;
-	bool takes_value = false;
-	const char *own_row = find_own(own, name, len, &takes_value);
-	const struct setting *setting = own_row ? nullptr : find(name, len, flag_name);
-	if (!own_row && !setting)
+	char source[2 + CONFIG_NAME_LEN_MAX];
+	snprintf(source, sizeof source, "--%.*s", (int)len, name);
+	const struct own_flag *ours = find_own(own, name, len);
+	const struct setting *setting = ours ? nullptr : find(name, len, flag_name);
+	if (!ours && !setting)
 		return refuse_flag(role, own, flag, len, err);
 	if (setting && !strchr(setting->roles, role))
-		return hf_fail(err, HF_INVALID, "%.*s is no flag of this command", shown, flag);
-	if (setting)
-		takes_value = setting->type != SETTING_FLAG;
-	if (takes_value && !value) {
+		return hf_fail(err, HF_INVALID, "%s is no flag of this command", source);
+	bool bare = ours ? ours->on != nullptr : setting->type == SETTING_FLAG;
+	if (ours && bare && value)
+		return hf_fail(err, HF_INVALID, "%s takes no value", source);
+	if (!bare && !value) {
 		if (*at + 1 >= argc)
-			return hf_fail(err, HF_INVALID, "%s needs a value", flag);
+			return hf_fail(err, HF_INVALID, "%s needs a value", source);
 		value = argv[++*at];
 	}
-	if (own_row) {
-		if (!takes_value && value)
-			return hf_fail(err, HF_INVALID, "%.*s takes no value", shown, flag);
-		return take_own(own, own_row, value, err);
-	}
-	char source[2 + CONFIG_NAME_LEN_MAX];
-	snprintf(source, sizeof source, "%.*s", shown, flag);
-	return set(config, setting, value ? value : "true", source, err);
+	return ours ? take_own(ours, value, source, err)
+		    : set(config, setting, value ? value : "true", source, err);
 }
 
-static enum hf_code read_flags(struct config *config, char role, const struct own_flags *own,
+static enum hf_code read_flags(struct config *config, char role, const struct own_flag *own,
 			       int argc, char **argv, struct hf_err *err)
 {
 	bool ended = false;
@@ -318,19 +302,15 @@ static enum hf_code read_flags(struct config *config, char role, const struct ow
 }
 
 enum hf_code config_load(struct config *config, char role, int argc, char **argv,
-			 const char *const *own,
-			 enum hf_code (*take)(void *ctx, const char *name, const char *value,
-					      struct hf_err *err),
-			 void *ctx, struct hf_err *err)
+			 const struct own_flag *own, struct hf_err *err)
 {
 	hf_assert(config);
 	hf_assert(argc >= 0);
 	struct config made = defaults;
 	made.arguments = hf_alloc(((size_t)argc + 1) * sizeof *made.arguments);
-	const struct own_flags own_flags = { own, take, ctx };
 	enum hf_code code = read_environment(&made, err);
 	if (code == HF_OK)
-		code = read_flags(&made, role, &own_flags, argc, argv, err);
+		code = read_flags(&made, role, own, argc, argv, err);
 	if (code == HF_OK)
 		*config = made;
 	else
@@ -364,11 +344,10 @@ enum hf_code config_role_dsn(const char *dsn, const char *user, char **out, stru
 	hf_assert(user);
 	hf_assert(out);
 	if (!dsn || !*dsn)
-		return hf_fail(err, HF_INVALID, "no database: set HOLDFAST_DSN or a flag for it");
-	char *reason = nullptr;
-	PQconninfoOption *options = PQconninfoParse(dsn, &reason);
+		return hf_fail(err, HF_INVALID, "no database named: set HOLDFAST_DSN or --%s-dsn",
+			       strncmp(user, "holdfast_", 9) == 0 ? user + 9 : user);
 	/* libpq's reason may quote the string, and with it a password. */
-	PQfreemem(reason);
+	PQconninfoOption *options = PQconninfoParse(dsn, nullptr);
 	if (!options)
 		return hf_fail(err, HF_INVALID, "the DSN is no Postgres connection string");
 	hf_cleanup(buf) struct buf made = {};

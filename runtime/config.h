@@ -19,17 +19,28 @@ struct config {
 	int arguments_count;
 };
 
+/* A flag that a command itself defines: its name without "--", and one of the other three. A table
+ * of them ends with a row without a name. Values are borrowed from argv. */
+struct own_flag {
+	const char *name;
+	bool *on;          /* it stands bare */
+	const char **text; /* takes its value, which must not be empty */
+	/* Reads its value; an error of it names no flag: that is put before it. */
+	enum hf_code (*take)(void *ctx, const char *value, struct hf_err *err);
+	void *ctx;
+};
+
 /* `role` is a letter of config.def's roles column: only those settings are taken as flags; the
- * environment may hold all. `argv` without program and command names; "--" ends the flags. A flag
- * that the command itself defines is in `own` (nullptr-terminated names without "--"; a trailing
- * '=' says that it takes a value) and is handed to `take` (value nullptr for a bare flag). Values
- * are `--name value` or `--name=value`; a FLAG may stand bare. */
+ * environment may hold all. `argv` without program and command names; "--" ends the flags. Values
+ * are `--name value` or `--name=value`; a FLAG may stand bare. `own` is nullable. */
 enum hf_code config_load(struct config *config, char role, int argc, char **argv,
-			 const char *const *own,
-			 enum hf_code (*take)(void *ctx, const char *name, const char *value,
-					      struct hf_err *err),
-			 void *ctx, struct hf_err *err);
+			 const struct own_flag *own, struct hf_err *err);
 void config_deinit(struct config *config);
+
+static inline void hf_cleanup_config(struct config *config)
+{
+	config_deinit(config);
+}
 
 /* `dsn` with `user` in place of its user and without its password; heap. HF_INVALID: no DSN. */
 enum hf_code config_role_dsn(const char *dsn, const char *user, char **out, struct hf_err *err);

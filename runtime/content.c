@@ -39,11 +39,6 @@ bool base64_is_valid(struct slice text)
 	return true;
 }
 
-static bool is_nocase(struct slice text, const char *word)
-{
-	return text.len == strlen(word) && strncasecmp(text.data, word, text.len) == 0;
-}
-
 static bool ends_nocase(struct slice text, const char *word)
 {
 	size_t len = strlen(word);
@@ -68,7 +63,7 @@ static bool media_type_is_text(struct slice media_type)
 	if (type.len > 5 && strncasecmp(type.data, "text/", 5) == 0)
 		return true;
 	for (size_t i = 0; i < countof(words); i++)
-		if (is_nocase(type, words[i]))
+		if (slice_is_any_case(type, words[i]))
 			return true;
 	return ends_nocase(type, "+json") || ends_nocase(type, "+xml");
 }
@@ -83,22 +78,9 @@ bool media_type_is_valid(struct slice media_type)
 	return slash && slash > type.data && slash + 1 < type.data + type.len;
 }
 
-/* What JSON can carry as it is. */
-static bool is_text(struct slice bytes)
-{
-	for (size_t at = 0; at < bytes.len;) {
-		uint32_t code;
-		size_t width = utf8_next(bytes.data + at, bytes.len - at, &code);
-		if (width == 0 || code == 0)
-			return false;
-		at += width;
-	}
-	return true;
-}
-
 void content_add(struct slice media_type, struct slice bytes, struct buf *out)
 {
-	if (media_type_is_text(media_type) && is_text(bytes)) {
+	if (media_type_is_text(media_type) && utf8_is_text(bytes)) {
 		buf_add_text(out, "\"text\":");
 		json_string_encode(bytes, out);
 		return;

@@ -20,7 +20,6 @@ constexpr int64_t DB_ANSWER_MS = 40'000;    /* for the oldest call in flight; th
 constexpr int64_t DB_SLOW_MS = 5'000;       /* a call in flight for longer: not up, for readiness */
 constexpr int64_t DB_BACKOFF_FIRST_MS = 50; /* between tries; doubled, with full jitter */
 constexpr int64_t DB_BACKOFF_MAX_MS = 2'000;
-constexpr int DB_SCHEMA_VERSION = 12; /* what this binary needs */
 
 struct db_options {
 	const char *dsn;

@@ -1,7 +1,17 @@
 #include "runtime/file.h"
 
 #include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+enum hf_code file_make_folder(const char *path, unsigned mode, struct hf_err *err)
+{
+	return mkdir(path, mode) == 0 || errno == EEXIST
+		   ? HF_OK
+		   : hf_fail(err, HF_SYSTEM, "cannot make the folder %s: %s", path,
+			     strerror(errno));
+}
 
 enum hf_code file_write(int fd, struct slice content)
 {

@@ -8,6 +8,7 @@
 #include "runtime/base.h"
 #include "runtime/buf.h"
 #include "runtime/command.h"
+#include "runtime/utf8.h"
 
 constexpr int INDENT = 10;
 constexpr int COLUMNS = 80;
@@ -42,14 +43,6 @@ static void put(const char *text, size_t len)
 	}
 }
 
-static int columns_of(const char *text, int len)
-{
-	int columns = 0;
-	for (int i = 0; i < len; i++)
-		columns += ((unsigned char)text[i] & 0xc0) != 0x80; /* not inside a character */
-	return columns;
-}
-
 static void flow(const char *text)
 {
 	if (roff) {
@@ -60,7 +53,7 @@ static void flow(const char *text)
 	int column = 0;
 	for (size_t len; *text; text += len + strspn(text + len, " ")) {
 		len = strcspn(text, " ");
-		int columns = columns_of(text, (int)len);
+		int columns = (int)utf8_count((struct slice){ text, len });
 		if (column > 0 && column + 1 + columns > COLUMNS) {
 			putc('\n', out);
 			column = 0;

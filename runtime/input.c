@@ -234,17 +234,6 @@ static int64_t choices_count(struct slice schema)
 	return count;
 }
 
-static size_t characters(struct slice text)
-{
-	size_t count = 0;
-	uint32_t code;
-	for (size_t at = 0; at < text.len; count++) {
-		size_t len = utf8_next(text.data + at, text.len - at, &code);
-		at += len ? len : 1;
-	}
-	return count;
-}
-
 /* A bound of the schema, where it has one: does `size` keep it? */
 static bool keeps(struct slice schema, const char *least, const char *most, int64_t size)
 {
@@ -300,8 +289,8 @@ static bool type_fits(struct slice schema, const struct said *said)
 	if (!json_member(schema, "type", &type))
 		return false;
 	if (json_string_is(type, "string"))
-		return got == JSON_STRING && keeps(schema, "minLength", "maxLength",
-						   (int64_t)characters(buf_slice(&said->text)));
+		return got == JSON_STRING &&
+		       keeps(schema, "minLength", "maxLength", utf8_count(buf_slice(&said->text)));
 	if (json_string_is(type, "boolean"))
 		return got == JSON_TRUE || got == JSON_FALSE;
 	if (json_string_is(type, "array"))

@@ -159,18 +159,6 @@ bool json_array_next(struct slice array, size_t *at, struct slice *value)
 	return true;
 }
 
-static unsigned hex4(struct slice text, size_t at)
-{
-	hf_assert(at + 4 <= text.len);
-	unsigned value = 0;
-	for (size_t i = at; i < at + 4; i++) {
-		char byte = text.data[i];
-		unsigned digit = byte <= '9' ? byte - '0' : (byte | 0x20) - 'a' + 10;
-		value = value << 4 | (digit & 15);
-	}
-	return value;
-}
-
 /* Decodes the escape that starts at text[at], a backslash, and moves *at past it (a surrogate pair
  * is one). Returns the number of bytes in `out`. */
 static size_t escape_next(struct slice text, size_t *at, char out[static 4])
@@ -179,10 +167,11 @@ static size_t escape_next(struct slice text, size_t *at, char out[static 4])
 	hf_assert(text.data[*at] == '\\');
 	char kind = text.data[*at + 1];
 	if (kind == 'u') {
-		uint32_t code = hex4(text, *at + 2);
+		uint32_t code = (uint32_t)json_hex4(text, *at + 2);
 		*at += 6;
 		if (code >= 0xd800 && code <= 0xdbff) {
-			code = 0x10000 + ((code & 0x3ff) << 10) + (hex4(text, *at + 2) & 0x3ff);
+			code = 0x10000 + ((code & 0x3ff) << 10) +
+			       ((uint32_t)json_hex4(text, *at + 2) & 0x3ff);
 			*at += 6;
 		}
 		return utf8_put(code, out);

@@ -17,6 +17,8 @@ size_t json_string_end(struct slice text, size_t at);
 /* Where the whole value that starts at `at` ends. */
 size_t json_value_end(struct slice text, size_t at);
 
+/* Four hexadecimal digits at `at`, or -1. */
+long json_hex4(struct slice text, size_t at);
 /* The unescaped content of a string: a part of `string` itself where it has no escape, otherwise
  * appended to `scratch` (valid until that moves or is cleared). */
 struct slice json_string_view(struct slice string, struct buf *scratch);

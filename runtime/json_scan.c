@@ -104,12 +104,11 @@ static enum hf_code scan_number(struct scan *scan)
 	return HF_OK;
 }
 
-/* Four hexadecimal digits at `at`, or -1. */
-static long hex4(const struct scan *scan, size_t at)
+long json_hex4(struct slice text, size_t at)
 {
 	long value = 0;
 	for (size_t i = 0; i < 4; i++) {
-		int byte = at + i < scan->text.len ? (unsigned char)scan->text.data[at + i] : -1;
+		int byte = at + i < text.len ? (unsigned char)text.data[at + i] : -1;
 		int digit = byte >= '0' && byte <= '9'   ? byte - '0'
 			    : byte >= 'a' && byte <= 'f' ? byte - 'a' + 10
 			    : byte >= 'A' && byte <= 'F' ? byte - 'A' + 10
@@ -132,7 +131,7 @@ static enum hf_code scan_escape(struct scan *scan)
 		return kind && strchr("\"\\/bfnrt", kind)
 			   ? HF_OK
 			   : refuse(scan, start, "an unknown escape");
-	long code = hex4(scan, scan->at);
+	long code = json_hex4(scan->text, scan->at);
 	if (code < 0)
 		return refuse(scan, start, "\\u without four hexadecimal digits");
 	if (code == 0 && !scan->quirks)
@@ -145,7 +144,7 @@ static enum hf_code scan_escape(struct scan *scan)
 	const char *next = scan->text.data + scan->at;
 	bool pair =
 	    code < 0xdc00 && scan->text.len - scan->at >= 6 && next[0] == '\\' && next[1] == 'u';
-	long low = pair ? hex4(scan, scan->at + 2) : -1;
+	long low = pair ? json_hex4(scan->text, scan->at + 2) : -1;
 	if (low < 0xdc00 || low > 0xdfff)
 		return refuse(scan, start, "a lone surrogate");
 	scan->at += 6;

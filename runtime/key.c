@@ -109,25 +109,15 @@ static bool read_secret(struct slice line, struct secret *secret)
 			 SECRET_BYTES);
 }
 
-/* Without the comment and the white space around. */
-static struct slice trim_line(struct slice line)
+static enum hf_code read_line(struct keyring *keyring, struct slice line, const char *path,
+			      int number, struct hf_err *err)
 {
 	const char *comment = line.len ? memchr(line.data, '#', line.len) : nullptr;
 	if (comment)
 		line.len = (size_t)(comment - line.data);
-	while (line.len && strchr(" \t\r", line.data[line.len - 1]))
+	else if (line.len && line.data[line.len - 1] == '\r')
 		line.len--;
-	while (line.len && (*line.data == ' ' || *line.data == '\t')) {
-		line.data++;
-		line.len--;
-	}
-	return line;
-}
-
-static enum hf_code read_line(struct keyring *keyring, struct slice line, const char *path,
-			      int number, struct hf_err *err)
-{
-	line = trim_line(line);
+	line = slice_trim(line);
 	if (line.len == 0)
 		return HF_OK;
 	if (keyring->count == KEYRING_SECRETS_MAX)

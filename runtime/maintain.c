@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/base.h"
 #include "runtime/clock.h"
@@ -32,8 +31,8 @@ constexpr int64_t LEAP_WALL_MS = 86'400'000; /* ahead of this machine's clock: n
 constexpr int64_t BACK_MS = 1'000;           /* the database's clock went back: rows are mended */
 constexpr int64_t MEND_MS = 10'000;          /* for so long, as some are held meanwhile */
 constexpr int MEND_PAGES_A_ROUND = 2'000;    /* of work: 16 MB */
-constexpr int64_t RETRY_FIRST_MS = 100; /* until the first try to reach Postgres again; doubles */
-constexpr int64_t RETRY_MAX_MS = 2'000; /* between two tries */
+constexpr int64_t PAUSE_FIRST_MS = 100; /* until the first try to reach Postgres again; doubles */
+constexpr int64_t PAUSE_MAX_MS = 2'000; /* between two tries */
 constexpr int WORKERS_MAX = 4'096;
 
 /* What the reaper saw of an incarnation: death is a counter that stands still (design §4). */
@@ -172,13 +171,6 @@ static enum hf_code drain(struct maintain *m, const char *sql, const char *act, 
 
 /* --- retention -------------------------------------------------------------------------------- */
 
-static int64_t wall_ms(void)
-{
-	struct timespec now;
-	hf_assert(clock_gettime(CLOCK_REALTIME, &now) == 0);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
-}
-
 /* A database clock that leapt ahead of ours lets nothing be swept until it is back, or until
  * someone has looked at it and started maintenance anew (rule 15). Where it went back, rows of the
  * time before are due far in the future. */
@@ -212,7 +204,7 @@ static enum hf_code compare_clocks(struct maintain *m, struct hf_err *err)
 {
 	int64_t server = 0;
 	hf_try(ask(m, "SELECT holdfast.to_ms(clock_timestamp())", 0, nullptr, &server, err));
-	bool ahead = server - wall_ms() > LEAP_WALL_MS;
+	bool ahead = server - clock_wall_ms() > LEAP_WALL_MS;
 	if (ahead && !m->ahead)
 		log_error("the database's clock is over a day ahead of this machine's; retention "
 			  "stops while it is",
@@ -242,23 +234,21 @@ static enum hf_code mend(struct maintain *m, struct hf_err *err)
 
 static enum hf_code week_drop(struct maintain *m, const char *week, struct hf_err *err)
 {
-	static const char *const tables[] = {
-		"task", "step", "event", "artifact", "intent", "inbox"
-	};
 	int64_t closed = 0;
 	const char *const values[] = { week };
 	hf_try(ask(m, "SELECT holdfast.close_week($1)", 1, values, &closed, err));
 	if (!closed)
 		return HF_OK;
-	for (size_t i = 0; i < countof(tables); i++) {
+	for (size_t i = 0; i < countof(weekly_tables); i++) {
 		/* Detaching is apart from any transaction; an interrupted one is ended first. */
 		char *finalize =
 		    hf_format("ALTER TABLE holdfast.%s DETACH PARTITION holdfast.%s_w%s FINALIZE",
-			      tables[i], tables[i], week);
+			      weekly_tables[i], weekly_tables[i], week);
 		char *detach = hf_format(
 		    "ALTER TABLE holdfast.%s DETACH PARTITION holdfast.%s_w%s CONCURRENTLY",
-		    tables[i], tables[i], week);
-		char *drop = hf_format("DROP TABLE IF EXISTS holdfast.%s_w%s", tables[i], week);
+		    weekly_tables[i], weekly_tables[i], week);
+		char *drop =
+		    hf_format("DROP TABLE IF EXISTS holdfast.%s_w%s", weekly_tables[i], week);
 		struct hf_err ignored;
 		(void)pg_run(m->conn, finalize, 0, nullptr, nullptr, &ignored);
 		(void)pg_run(m->conn, detach, 0, nullptr, nullptr, &ignored);
@@ -650,17 +640,17 @@ enum hf_code maintain_run(const struct config *config, const char *dsn, struct h
 {
 	struct maintain m = { .config = config };
 	enum hf_code code = set_up(&m, err);
-	int64_t pause_ms = RETRY_FIRST_MS;
+	int64_t pause_ms = PAUSE_FIRST_MS;
 	while (code == HF_OK && !m.stop) {
 		struct hf_err trouble = {};
 		if (try_round(&m, dsn, &trouble) == HF_OK) {
-			pause_ms = RETRY_FIRST_MS;
+			pause_ms = PAUSE_FIRST_MS;
 			rest(&m, config->maintain_ms);
 			continue;
 		}
 		round_failed(&m, &trouble);
 		rest(&m, 1 + random_up_to(pause_ms));
-		pause_ms = pause_ms * 2 < RETRY_MAX_MS ? pause_ms * 2 : RETRY_MAX_MS;
+		pause_ms = pause_ms * 2 < PAUSE_MAX_MS ? pause_ms * 2 : PAUSE_MAX_MS;
 	}
 	tear_down(&m);
 	return code;

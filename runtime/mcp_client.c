@@ -5,11 +5,11 @@
 
 #include <curl/curl.h>
 #include <inttypes.h>
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base.h"
+#include "runtime/content.h"
 #include "runtime/json.h"
 
 constexpr long CONNECT_TIMEOUT_MS = 5'000;
@@ -162,13 +162,9 @@ static char *name_header(const char *name)
 {
 	if (!needs_sentinel(name))
 		return hf_format("Mcp-Name: %s", name);
-	size_t len = strlen(name);
-	char *code = hf_alloc(len / 3 * 4 + 5);
-	const unsigned char *bytes = (const unsigned char *)name;
-	EVP_EncodeBlock((unsigned char *)code, bytes, (int)len);
-	char *line = hf_format("Mcp-Name: =?base64?%s?=", code);
-	free(code);
-	return line;
+	hf_cleanup(buf) struct buf code = {};
+	base64_add(slice_of(name), &code);
+	return hf_format("Mcp-Name: =?base64?%s?=", code.data);
 }
 
 static struct curl_slist *add_header(struct curl_slist *list, const char *line)
@@ -253,7 +249,8 @@ static enum hf_code judge(struct mcp_client *client, struct mcp_answer *answer, 
 	}
 	if (understood)
 		return HF_OK;
-	if (status == 401 || status == 403)
+	answer->maybe_taken = status != 401 && status != 403;
+	if (!answer->maybe_taken)
 		return hf_fail(err, HF_DENIED, "%s answers HTTP %ld: is the token right?",
 			       client->url, status);
 	return hf_fail(err, HF_INVALID, "%s answers HTTP %ld, but nothing that MCP knows",
@@ -277,6 +274,7 @@ enum hf_code mcp_request(struct mcp_client *client, const char *method, const ch
 	curl_easy_setopt(client->curl, CURLOPT_WRITEDATA, &answer->body);
 	client->curl_text[0] = '\0';
 	CURLcode done = curl_easy_perform(client->curl);
+	answer->maybe_taken = done != CURLE_COULDNT_CONNECT && done != CURLE_COULDNT_RESOLVE_HOST;
 	curl_slist_free_all(headers);
 	if (done == CURLE_OK)
 		return judge(client, answer, err);

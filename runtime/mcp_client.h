@@ -24,6 +24,7 @@ struct mcp_answer {
 	struct slice result; /* an object, or empty; into body */
 	struct slice error;  /* a JSON-RPC error, or empty; into body */
 	int64_t retry_after_ms;
+	bool maybe_taken; /* of a request that failed: it may have reached who acts on it */
 };
 void mcp_answer_deinit(struct mcp_answer *answer);
 static inline void hf_cleanup_mcp_answer(struct mcp_answer *answer)
@@ -32,9 +33,9 @@ static inline void hf_cleanup_mcp_answer(struct mcp_answer *answer)
 }
 
 /* One request, sent once. `name` is what Mcp-Name says. `params` and `meta` (may be empty) are
- * members without braces or outer commas. HF_OK: result or error is there. HF_NET (the answer is
- * lost, it may have happened) and HF_BUSY (refused for now) are worth asking again; the error may
- * be there with HF_BUSY. HF_DENIED, HF_INVALID: not worth it. */
+ * members without braces or outer commas. HF_OK: result or error is there. HF_NET (no connection,
+ * or the answer is lost) and HF_BUSY (refused for now) are worth asking again; the error may be
+ * there with HF_BUSY. HF_DENIED, HF_INVALID: not worth it. */
 enum hf_code mcp_request(struct mcp_client *client, const char *method, const char *name,
 			 struct slice params, struct slice meta, struct mcp_answer *answer,
 			 struct hf_err *err);

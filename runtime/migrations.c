@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "runtime/base.h"
-#include "runtime/db.h"
+#include "runtime/pgdial.h"
 #include "runtime/pgrun.h"
 
 /* The array order is the order of application: each builds on those before. */
@@ -92,8 +92,8 @@ EMBED(sql_plant){
 };
 #endif
 
-/* Forward only. The number of the last is DB_SCHEMA_VERSION (db.h); oldest_binary is the oldest
- * release that still runs against it. */
+/* Forward only. The number of the last is DIAL_SCHEMA_VERSION; oldest_binary is the oldest release
+ * that still runs against it. */
 static const struct {
 	int version;
 	const char *name, *sql, *oldest_binary;
@@ -111,7 +111,7 @@ static const struct {
 	{ 11, "0011_restore", sql_0011_restore, "0.1.0" },
 	{ 12, "0012_leave", sql_0012_leave, "0.1.0" },
 };
-static_assert(countof(migrations) == DB_SCHEMA_VERSION, "db.h: the number of the last");
+static_assert(countof(migrations) == DIAL_SCHEMA_VERSION, "pgdial.h: the number of the last");
 
 /* Replaced at each run; an old signature stays for one release under its old name. */
 static const char *const functions[] = {
@@ -141,13 +141,11 @@ static enum hf_code one_int(PGconn *conn, const char *sql, int *out, struct hf_e
 	return HF_OK;
 }
 
-static const char *const partitioned[] = { "task", "step", "event", "artifact", "intent", "inbox" };
-
 /* Attaching takes no lock that stops a poll, unlike CREATE … PARTITION OF (rule 15). */
 static enum hf_code week_make(PGconn *conn, int week, struct hf_err *err)
 {
-	for (size_t i = 0; i < countof(partitioned); i++) {
-		const char *table = partitioned[i];
+	for (size_t i = 0; i < countof(weekly_tables); i++) {
+		const char *table = weekly_tables[i];
 		char *sql =
 		    hf_format("CREATE TABLE IF NOT EXISTS holdfast.%s_w%d (LIKE holdfast.%s "
 			      "INCLUDING ALL); ALTER TABLE holdfast.%s_w%d OWNER TO holdfast_owner",
@@ -197,7 +195,7 @@ enum hf_code weeks_ensure(PGconn *conn, int ahead, int *made, struct hf_err *err
 		enum hf_code code = one_int(conn, sql, &there, err);
 		free(sql);
 		hf_try(code);
-		if (there == (int)countof(partitioned))
+		if (there == (int)countof(weekly_tables))
 			continue;
 		hf_try(week_make(conn, week, err));
 		++*made;
@@ -242,7 +240,7 @@ static enum hf_code apply(PGconn *conn, int *applied, struct hf_err *err)
 }
 
 /* The number of the lock is ours alone; it ends with the transaction, whoever that ends. */
-static enum hf_code attempt(PGconn *conn, int *applied, struct hf_err *err)
+static enum hf_code try_once(PGconn *conn, int *applied, struct hf_err *err)
 {
 	*applied = 0;
 	hf_try(run(conn,
@@ -262,7 +260,7 @@ static enum hf_code attempt(PGconn *conn, int *applied, struct hf_err *err)
 enum hf_code migrate(PGconn *conn, int *applied, struct hf_err *err)
 {
 	for (int i = 0; i < LOCK_TRIES_MAX; i++) {
-		enum hf_code code = attempt(conn, applied, err);
+		enum hf_code code = try_once(conn, applied, err);
 		if (code == HF_OK || strcmp(err->sqlstate, "55P03") != 0)
 			return code;
 		usleep(LOCK_REST_US);

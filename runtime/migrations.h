@@ -18,4 +18,8 @@ enum hf_code migrate(PGconn *conn, int *applied, struct hf_err *err);
  * member. `made` gets how many weeks were new. */
 enum hf_code weeks_ensure(PGconn *conn, int ahead, int *made, struct hf_err *err);
 
+/* The tables that have a partition for each week. */
+static const char *const weekly_tables[] = {
+	"task", "step", "event", "artifact", "intent", "inbox"
+};
 constexpr int WEEKS_AHEAD = 5; /* kept ready */

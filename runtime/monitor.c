@@ -170,7 +170,7 @@ static bool is_this_machine(struct slice host)
 	if (len > 0 && host.data[len - 1] == ':')
 		host.len = len - 1;
 	for (size_t i = 0; i < countof(names); i++)
-		if (host.len == strlen(names[i]) && strncasecmp(host.data, names[i], host.len) == 0)
+		if (slice_is_any_case(host, names[i]))
 			return true;
 	bool numbers = host.len > 4 && memcmp(host.data, "127.", 4) == 0;
 	for (size_t i = 0; i < host.len; i++)
@@ -201,11 +201,6 @@ static bool is_name(struct slice name)
 	return name.len > 0;
 }
 
-static bool name_is(struct slice name, const char *wanted)
-{
-	return name.len == strlen(wanted) && strncasecmp(name.data, wanted, name.len) == 0;
-}
-
 /* 0, or the status that refuses it. `hosts` counts. */
 static int check_header(const struct visit *visit, struct slice line, int *hosts)
 {
@@ -213,20 +208,14 @@ static int check_header(const struct visit *visit, struct slice line, int *hosts
 	if (!colon)
 		return 400;
 	struct slice name = { line.data, (size_t)(colon - line.data) };
-	struct slice value = { colon + 1, line.len - name.len - 1 };
-	while (value.len > 0 && (value.data[0] == ' ' || value.data[0] == '\t')) {
-		value.data++;
-		value.len--;
-	}
-	while (value.len > 0 && strchr(" \t", value.data[value.len - 1]))
-		value.len--;
+	struct slice value = slice_trim(slice_behind(line, name.len + 1));
 	if (!is_name(name))
 		return 400;
-	if (name_is(name, "transfer-encoding"))
+	if (slice_is_any_case(name, "transfer-encoding"))
 		return 413;
-	if (name_is(name, "content-length") && !slice_is(value, "0"))
+	if (slice_is_any_case(name, "content-length") && !slice_is(value, "0"))
 		return 413;
-	if (!name_is(name, "host"))
+	if (!slice_is_any_case(name, "host"))
 		return 0;
 	if (++*hosts > 1)
 		return 400;

@@ -8,7 +8,7 @@
 /* "90s", "15min", "2h", "7d" in ms. False: anything else, or over AGE_MS_MAX. */
 constexpr int64_t AGE_MS_MAX = INT64_C(1'000) * 86'400 * 36'500;
 [[nodiscard]] bool age_parse(struct slice text, int64_t *ms);
-#define AGE_WANTED "--older-than: a number with s, min, h or d"
+#define AGE_WANTED "a number with s, min, h or d"
 
 /* Tasks in `state` can be retried, paused, resumed or cancelled (`act`). */
 bool operate_fits(const char *act, const char *state);

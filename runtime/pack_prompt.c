@@ -109,15 +109,13 @@ static bool is_asked(const struct tool_parse *parse, struct slice pointer)
 
 static enum hf_code on_reference(void *ctx, struct slice pointer, struct hf_err *)
 {
-	static constexpr char ARGS[] = "/args/";
+	const struct slice args = slice_of("/args/");
 	const struct references *references = ctx;
-	size_t len = sizeof ARGS - 1;
 	hf_try(pack_reference_count(references->reader));
 	if (slice_is(pointer, "/minted/effect_id") || is_asked(&references->reader->parse, pointer))
 		return HF_OK;
-	if (pointer.len > len && memcmp(pointer.data, ARGS, len) == 0 &&
-	    argument_named(references->arguments,
-			   (struct slice){ pointer.data + len, pointer.len - len }))
+	if (slice_starts(pointer, args) &&
+	    argument_named(references->arguments, slice_behind(pointer, args.len)))
 		return HF_OK;
 	return tool_bad(&references->reader->parse,
 			"{%.*s}: a prompt knows /args/NAME of its arguments, /input/KEY of what it "

@@ -43,13 +43,11 @@ struct references {
 
 static enum hf_code on_reference(void *ctx, struct slice pointer, struct hf_err *)
 {
-	static constexpr char ARGS[] = "/args/";
+	const struct slice args = slice_of("/args/");
 	const struct references *references = ctx;
-	size_t len = sizeof ARGS - 1;
 	hf_try(pack_reference_count(references->reader));
-	if (pointer.len > len && memcmp(pointer.data, ARGS, len) == 0 &&
-	    has_variable(references->template,
-			 (struct slice){ pointer.data + len, pointer.len - len }))
+	if (slice_starts(pointer, args) &&
+	    has_variable(references->template, slice_behind(pointer, args.len)))
 		return HF_OK;
 	return tool_bad(&references->reader->parse,
 			"%.*s: is no /args/NAME of a variable of the template",

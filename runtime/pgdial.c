@@ -18,7 +18,6 @@
 #include <string.h>
 
 #include "runtime/base.h"
-#include "runtime/db.h"
 #include "runtime/lineage.h"
 #include "runtime/log.h"
 #include "runtime/resolve.h"
@@ -331,13 +330,13 @@ static void greet_on(struct pgdial *dial)
 static const char *schema_fault(int version)
 {
 	static int told;
-	if (version < DB_SCHEMA_VERSION) {
+	if (version < DIAL_SCHEMA_VERSION) {
 		log_error("the schema is too old for this binary: run `holdfast migrate`", nullptr);
 		return "the schema is too old";
 	}
-	if (version > DB_SCHEMA_VERSION && version != told)
+	if (version > DIAL_SCHEMA_VERSION && version != told)
 		log_warn("the schema is newer than this binary; it goes on", "schema",
-			 LOG_INT(version), "binary", LOG_INT(DB_SCHEMA_VERSION), nullptr);
+			 LOG_INT(version), "binary", LOG_INT(DIAL_SCHEMA_VERSION), nullptr);
 	told = version;
 	return nullptr;
 }
@@ -595,13 +594,12 @@ struct pgdial *pgdial_new(struct ev_loop *loop, const struct pgdial_options *opt
 	dial->ctx = ctx;
 	ev_init(&dial->io, on_io);
 	ev_init(&dial->timer, on_timer);
-	char *reason = nullptr;
-	dial->options = PQconninfoParse(options->dsn, &reason);
+	/* libpq's reason may quote the string, and with it a password. */
+	dial->options = PQconninfoParse(options->dsn, nullptr);
 	if (dial->options)
 		hosts_read(dial);
 	else
-		snprintf(dial->bad, sizeof dial->bad, "the DSN: %s", reason ? reason : "?");
-	PQfreemem(reason);
+		snprintf(dial->bad, sizeof dial->bad, "the DSN is no Postgres connection string");
 	const char *seconds = option(dial, "connect_timeout");
 	int64_t wanted = seconds ? strtoll(seconds, nullptr, 10) : 0;
 	dial->address_ms = wanted > 0 && wanted < 3600 ? wanted * 1000 : DIAL_ADDRESS_MS;

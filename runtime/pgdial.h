@@ -25,6 +25,7 @@ constexpr int64_t DIAL_OTHER_MS = 500;     /* for each other host, once one that
 constexpr int64_t DIAL_RESOLVE_MS = 4'000; /* for the addresses of a name */
 constexpr int64_t DIAL_GREETING_MS = 40'000; /* for its first commit, which a standby may delay */
 constexpr int DIAL_HOSTS_MAX = 16;
+constexpr int DIAL_SCHEMA_VERSION = 12; /* what this binary needs: the last of migrations.c */
 
 /* `conn` is the caller's: connected, not blocking, in pipeline mode; nullptr: no host
  * would have us, `why` says so for the last of them. */
@@ -33,7 +34,7 @@ typedef void pgdial_done(void *ctx, PGconn *conn, const char *why);
 struct pgdial_options {
 	const char *dsn, *application;
 	const char
-	    *attributes; /* target_session_attrs where the DSN has none; nullptr: read-write */
+	    *attributes; /* target_session_attrs unless the DSN has it; nullptr: read-write */
 	bool greets;
 	bool any_timeline;  /* its caller compares it with what is remembered */
 	const char *listen; /* a channel, or nullptr; only of who greets */

@@ -12,6 +12,7 @@
 #include "runtime/json.h"
 #include "runtime/json_inner.h"
 #include "runtime/schema_inner.h"
+#include "runtime/utf8.h"
 
 constexpr unsigned SCHEMA_DEPTH_MAX = 32;
 constexpr size_t SCHEMA_NODES_MAX = 5000;
@@ -35,14 +36,6 @@ struct keyword {
 	unsigned depth;
 	struct schema_path path;
 };
-
-/* The last place at or before `len` where a character ends. */
-static size_t cut_at(const char *text, size_t len)
-{
-	while (len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80)
-		len--;
-	return len;
-}
 
 static void add_pointer(const struct schema_path *path, struct buf *out)
 {
@@ -71,7 +64,7 @@ enum hf_code schema_fail(struct hf_err *err, enum hf_code code, const struct sch
 	hf_cleanup(buf) struct buf text = {};
 	add_pointer(path, &text);
 	if (text.len > POINTER_TEXT_MAX) {
-		text.len = cut_at(text.data, POINTER_TEXT_MAX);
+		text.len = utf8_cut(text.data, POINTER_TEXT_MAX);
 		buf_add_text(&text, "…");
 	}
 	if (text.len > 0)
@@ -79,7 +72,7 @@ enum hf_code schema_fail(struct hf_err *err, enum hf_code code, const struct sch
 	buf_add_text(&text, reason);
 	size_t len = text.len;
 	if (len >= sizeof err->text)
-		len = cut_at(text.data, sizeof err->text - 1);
+		len = utf8_cut(text.data, sizeof err->text - 1);
 	return hf_fail(err, code, "%.*s", (int)len, text.data);
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/json.h"
 #include "runtime/json_inner.h"
 #include "runtime/schema_inner.h"
+#include "runtime/utf8.h"
 
 /* Schemas looked at in one check: so many, and so many for each byte of the value. */
 constexpr size_t SCHEMA_STEPS_MAX = 100'000, SCHEMA_STEPS_PER_BYTE = 8;
@@ -27,12 +28,8 @@ struct check {
 
 static int spelt_len(struct slice text)
 {
-	if (text.len <= (size_t)SPELT_BYTES_MAX)
-		return (int)text.len;
-	int len = SPELT_BYTES_MAX;
-	while (len > 0 && ((unsigned char)text.data[len] & 0xc0) == 0x80)
-		len--;
-	return len;
+	return (int)(text.len <= (size_t)SPELT_BYTES_MAX ? text.len
+							 : utf8_cut(text.data, SPELT_BYTES_MAX));
 }
 
 /* The text for %.*s, twice an argument. */
@@ -131,18 +128,10 @@ static enum hf_code check_number(struct check *check, const struct schema_node *
 	return HF_OK;
 }
 
-static int64_t code_points(struct slice text)
-{
-	int64_t count = 0;
-	for (size_t i = 0; i < text.len; i++)
-		count += ((unsigned char)text.data[i] & 0xc0) != 0x80;
-	return count;
-}
-
 static enum hf_code check_length(struct check *check, const struct schema_node *node,
 				 const struct schema_path *path, struct slice text)
 {
-	int64_t length = code_points(text);
+	int64_t length = utf8_count(text);
 	if (node->length_min >= 0 && length < node->length_min)
 		return wrong(check, path, "must have at least %lld characters, has %lld",
 			     (long long)node->length_min, (long long)length);

@@ -21,6 +21,9 @@ struct store;
 
 constexpr int64_t STORE_GIVE_UP_MS = 2'000; /* accept, poll, cancel: then HF_BUSY or HF_TIMEOUT */
 
+/* How an operation that gives nothing back ends. */
+typedef void store_done(void *ctx, enum hf_code code, const struct hf_err *err);
+
 enum store_role { STORE_API, STORE_WORKER };
 
 /* Opens the lanes (connections) in the background and keeps them open; operations may be called
@@ -178,14 +181,13 @@ void store_intent_window(struct store *store, const struct accept_call *call, st
 			 void *ctx);
 
 /* HF_OK once the wish is durable or the task is terminal; HF_MISSING as above. */
-void store_cancel(struct store *store, int64_t owner, const struct task_id *id,
-		  void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx);
+void store_cancel(struct store *store, int64_t owner, const struct task_id *id, store_done *done,
+		  void *ctx);
 
 /* A plain call that still waits joins its task again; a parked one is taken up (design §2). HF_OK
  * also where it is held or over. */
 void store_attach(struct store *store, int64_t owner, const struct task_id *id,
-		  const struct uuid *api, int64_t number,
-		  void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx);
+		  const struct uuid *api, int64_t number, store_done *done, void *ctx);
 
 /* A plain call leaves its task. `park`: it hung up, so work stops; else it was answered and work
  * goes on. `ours`: nobody had joined since and no client that declares Tasks holds it; `step` is
@@ -222,8 +224,7 @@ void store_beat(struct store *store, const struct uuid *incarnation, int capacit
 			     const struct hf_err *err),
 		void *ctx);
 /* Takes the incarnation's row away, once it holds no claim. */
-void store_leave(struct store *store, const struct uuid *incarnation,
-		 void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx);
+void store_leave(struct store *store, const struct uuid *incarnation, store_done *done, void *ctx);
 
 /* --- Worker ----------------------------------------------------------------------------------- */
 
@@ -312,6 +313,8 @@ enum fence {
 	FENCE_ADOPTED, /* another claim defined this place first: `state` is its; go on with that */
 	FENCE_LOST,    /* the claim is another's, or the task is over: stop, kill, forget */
 };
+/* How a write under a claim ends that gives nothing back. */
+typedef void store_fenced(void *ctx, enum hf_code code, enum fence fence, const struct hf_err *err);
 
 struct step_write {
 	struct task_id id;
@@ -343,9 +346,7 @@ struct outcome_write {
 	/* The last phase's recovery point in the same commit; nullptr where none was reached. */
 	const struct step_write *last;
 };
-void store_finish(struct store *store, const struct outcome_write *outcome,
-		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
-			       const struct hf_err *err),
+void store_finish(struct store *store, const struct outcome_write *outcome, store_fenced *done,
 		  void *ctx);
 
 enum release {
@@ -366,9 +367,7 @@ struct release_write {
 	bool maybe_sent;     /* a request may have left in this attempt */
 	struct slice reason; /* for a person */
 };
-void store_release(struct store *store, const struct release_write *release,
-		   void (*done)(void *ctx, enum hf_code code, enum fence fence,
-				const struct hf_err *err),
+void store_release(struct store *store, const struct release_write *release, store_fenced *done,
 		   void *ctx);
 
 /* What a phase asks, with which it gives its claim back: the task waits, or is ready at once where
@@ -382,24 +381,16 @@ struct ask_write {
 	bool maybe_sent;        /* a request may have left in this attempt */
 	struct slice reason;    /* for a person */
 };
-void store_ask(struct store *store, const struct ask_write *ask,
-	       void (*done)(void *ctx, enum hf_code code, enum fence fence,
-			    const struct hf_err *err),
-	       void *ctx);
+void store_ask(struct store *store, const struct ask_write *ask, store_fenced *done, void *ctx);
 
 /* "About to send" for a phase that is neither keyed nor readable back, durable before `done`. It
  * stands until a release says that nothing left, or a person has settled it. */
 void store_intent(struct store *store, const struct task_id *id, const struct uuid *token,
-		  int phase, struct slice name,
-		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
-			       const struct hf_err *err),
-		  void *ctx);
+		  int phase, struct slice name, store_fenced *done, void *ctx);
 
 void store_artifact_put(struct store *store, const struct task_id *id, const struct uuid *token,
 			int phase, struct slice name, struct slice media_type, struct slice content,
-			void (*done)(void *ctx, enum hf_code code, enum fence fence,
-				     const struct hf_err *err),
-			void *ctx);
+			store_fenced *done, void *ctx);
 /* The newest artifact of that name up to `phase`. HF_MISSING: there is none. */
 void store_artifact_get(struct store *store, const struct task_id *id, int phase, struct slice name,
 			void (*done)(void *ctx, enum hf_code code, struct slice media_type,

@@ -452,8 +452,8 @@ void store_poll(struct store *store, int64_t owner, const struct task_id *id,
 	store_add(store, BATCH_POLL, &op->item);
 }
 
-void store_cancel(struct store *store, int64_t owner, const struct task_id *id,
-		  void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx)
+void store_cancel(struct store *store, int64_t owner, const struct task_id *id, store_done *done,
+		  void *ctx)
 {
 	struct task_op *op = task_op_new(store, owner, id, ctx);
 	op->cancel_done = done;
@@ -493,8 +493,7 @@ const struct batch_kind batch_attach = {
 };
 
 void store_attach(struct store *store, int64_t owner, const struct task_id *id,
-		  const struct uuid *api, int64_t number,
-		  void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx)
+		  const struct uuid *api, int64_t number, store_done *done, void *ctx)
 {
 	struct task_op *op = task_op_new(store, owner, id, ctx);
 	op->item.week = 0;

@@ -88,7 +88,7 @@ void store_beat(struct store *store, const struct uuid *incarnation, int capacit
 
 /* For operations whose answer is no more than that it was done. */
 struct plain_op {
-	void (*done)(void *ctx, enum hf_code code, const struct hf_err *err);
+	store_done *done;
 	void *ctx;
 };
 
@@ -99,8 +99,7 @@ static void on_plain(void *ctx, enum hf_code code, const PGresult *, const struc
 	free(op);
 }
 
-void store_leave(struct store *store, const struct uuid *incarnation,
-		 void (*done)(void *ctx, enum hf_code code, const struct hf_err *err), void *ctx)
+void store_leave(struct store *store, const struct uuid *incarnation, store_done *done, void *ctx)
 {
 	struct plain_op *op = hf_alloc(sizeof *op);
 	*op = (struct plain_op){ done, ctx };
@@ -307,7 +306,7 @@ struct write_op {
 	struct release_write release; /* release */
 	void (*step_done)(void *ctx, enum hf_code code, enum fence fence, enum wish wish,
 			  struct slice adopted_state, const struct hf_err *err);
-	void (*done)(void *ctx, enum hf_code code, enum fence fence, const struct hf_err *err);
+	store_fenced *done;
 	void *ctx;
 	struct buf bytes; /* what the slices point into */
 };
@@ -504,9 +503,7 @@ const struct batch_kind batch_finish = {
 	.fail = write_fail,
 };
 
-void store_finish(struct store *store, const struct outcome_write *outcome,
-		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
-			       const struct hf_err *err),
+void store_finish(struct store *store, const struct outcome_write *outcome, store_fenced *done,
 		  void *ctx)
 {
 	hf_assert(task_state_is_terminal(outcome->state));
@@ -545,9 +542,7 @@ const struct batch_kind batch_release = {
 	.fail = write_fail,
 };
 
-void store_release(struct store *store, const struct release_write *release,
-		   void (*done)(void *ctx, enum hf_code code, enum fence fence,
-				const struct hf_err *err),
+void store_release(struct store *store, const struct release_write *release, store_fenced *done,
 		   void *ctx)
 {
 	hf_assert(release->delay_ms >= 0);
@@ -563,7 +558,7 @@ void store_release(struct store *store, const struct release_write *release,
  */
 
 struct put_op {
-	void (*done)(void *ctx, enum hf_code code, enum fence fence, const struct hf_err *err);
+	store_fenced *done;
 	void *ctx;
 	struct store *asks; /* ask alone: the task may be ready at once */
 };
@@ -593,10 +588,7 @@ static void put_build(struct pgparams *params, const struct task_id *id, const s
 }
 
 void store_intent(struct store *store, const struct task_id *id, const struct uuid *token,
-		  int phase, struct slice name,
-		  void (*done)(void *ctx, enum hf_code code, enum fence fence,
-			       const struct hf_err *err),
-		  void *ctx)
+		  int phase, struct slice name, store_fenced *done, void *ctx)
 {
 	struct put_op *op = hf_alloc(sizeof *op);
 	*op = (struct put_op){ .done = done, .ctx = ctx };
@@ -607,10 +599,7 @@ void store_intent(struct store *store, const struct task_id *id, const struct uu
 		op);
 }
 
-void store_ask(struct store *store, const struct ask_write *ask,
-	       void (*done)(void *ctx, enum hf_code code, enum fence fence,
-			    const struct hf_err *err),
-	       void *ctx)
+void store_ask(struct store *store, const struct ask_write *ask, store_fenced *done, void *ctx)
 {
 	struct put_op *op = hf_alloc(sizeof *op);
 	*op = (struct put_op){ .done = done, .ctx = ctx, .asks = store };
@@ -632,9 +621,7 @@ struct artifact_op {
 
 void store_artifact_put(struct store *store, const struct task_id *id, const struct uuid *token,
 			int phase, struct slice name, struct slice media_type, struct slice content,
-			void (*done)(void *ctx, enum hf_code code, enum fence fence,
-				     const struct hf_err *err),
-			void *ctx)
+			store_fenced *done, void *ctx)
 {
 	struct put_op *op = hf_alloc(sizeof *op);
 	*op = (struct put_op){ .done = done, .ctx = ctx };

@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "runtime/base.h"
 #include "runtime/buf.h"
@@ -33,6 +33,18 @@ static int64_t get_int(struct slice object, const char *name)
 	return number;
 }
 
+static bool is_true(struct slice object, const char *name)
+{
+	struct slice value;
+	return json_member(object, name, &value) && json_type_of(value) == JSON_TRUE;
+}
+
+/* Behind the state: a tool that said no has `completed` all the same. */
+static const char *ended_with_error(struct slice task)
+{
+	return is_true(task, "is_error") ? " (error)" : "";
+}
+
 /* A string's text, any other value's spelling. */
 static void print_value(struct slice value, size_t columns)
 {
@@ -58,52 +70,47 @@ static void print_padded(struct slice object, const char *name, size_t columns)
 	hf_cleanup(buf) struct buf text = {};
 	if (get(object, name, &value) && json_type_of(value) == JSON_STRING)
 		json_string_decode(value, &text);
+	if (strcmp(name, "state") == 0)
+		buf_add_text(&text, ended_with_error(object));
 	print_cut(stdout, buf_slice(&text), columns);
 	for (size_t i = text.len; i < columns + 1; i++)
 		putchar(' ');
+}
+
+/* A line of its head, where the member is there. */
+static void print_line(struct slice story, const char *label, const char *name)
+{
+	struct slice value;
+	if (!get(story, name, &value))
+		return;
+	printf("\n%-10s ", label);
+	print_value(value, STORY_TEXT_COLUMNS);
 }
 
 static void print_head(struct slice story)
 {
 	printf("task       ");
 	print_member(story, "task_id", STORY_TEXT_COLUMNS);
-	printf("\ntool       ");
-	print_member(story, "tool", STORY_TEXT_COLUMNS);
+	print_line(story, "tool", "tool");
 	printf(", version ");
 	print_member(story, "version", STORY_VERSION_COLUMNS);
-	printf("\neffect ID  ");
-	print_member(story, "effect_id", STORY_TEXT_COLUMNS);
+	print_line(story, "effect ID", "effect_id");
 	struct slice owner;
 	if (get(story, "owner", &owner)) {
-		printf("\nowner      ");
-		print_member(owner, "subject", STORY_TEXT_COLUMNS);
+		print_line(owner, "owner", "subject");
 		printf(", tenant ");
 		print_member(owner, "tenant", STORY_TEXT_COLUMNS);
 		printf(", issuer ");
 		print_member(owner, "issuer", STORY_TEXT_COLUMNS);
 		printf(" (number %" PRId64 ")", get_int(owner, "number"));
 	}
-	printf("\nstate      ");
-	print_member(story, "state", STORY_TEXT_COLUMNS);
-	printf("\naccepted   ");
-	print_member(story, "accepted", STORY_TEXT_COLUMNS);
-	struct slice value;
-	if (get(story, "deadline", &value)) {
-		printf("\ndeadline   ");
-		print_value(value, STORY_TEXT_COLUMNS);
-	}
-	if (get(story, "retry_of", &value)) {
-		printf("\nretry of   ");
-		print_value(value, STORY_TEXT_COLUMNS);
-	}
-	if (get(story, "successor", &value)) {
-		printf("\nretried as ");
-		print_value(value, STORY_TEXT_COLUMNS);
-	}
-	if (get(story, "arguments", &value)) {
-		printf("\narguments  ");
-		print_value(value, STORY_TEXT_COLUMNS);
-	}
+	print_line(story, "state", "state");
+	printf("%s", ended_with_error(story));
+	print_line(story, "accepted", "accepted");
+	print_line(story, "deadline", "deadline");
+	print_line(story, "retry of", "retry_of");
+	print_line(story, "retried as", "successor");
+	print_line(story, "arguments", "arguments");
 	putchar('\n');
 }
 
@@ -158,20 +165,29 @@ static void print_asking(struct slice entry)
 	print_detail(entry, "told", "answer");
 }
 
-/* The phase whose tool said no: it has no recovery point, the outcome alone tells of it. */
-static void print_tool_error(struct slice outcome)
+/* The phase that ended the task: it has no recovery point, the outcome alone tells of it. */
+static void print_last_phase(struct slice outcome)
 {
+	static const struct {
+		const char *type, *text;
+	} ends[] = { { "tool_error", "the tool said no" },
+		     { "phase_failed", "failed" },
+		     { "attempts_exhausted", "failed" },
+		     { "crash_limit", "failed" } };
 	char span[SPAN_TEXT_LEN_MAX + 1];
-	struct slice result, told, type;
-	if (!get(outcome, "result", &result) || !get(result, "structuredContent", &told) ||
-	    !get(told, "type", &type) || !json_string_is(type, "tool_error") ||
-	    !json_member(result, "isError", &type) || json_type_of(type) != JSON_TRUE)
-		return;
-	printf("%*s  ", STORY_INDENT - 2, span_format(get_int(outcome, "after_ms"), span));
-	print_padded(told, "phase", STORY_NAME_COLUMNS);
-	printf("the tool said no");
-	print_attempt(outcome);
-	putchar('\n');
+	struct slice end, told, type;
+	bool found = (get(outcome, "result", &end) && is_true(end, "isError") &&
+		      get(end, "structuredContent", &told)) ||
+		     (get(outcome, "error", &end) && get(end, "data", &told));
+	for (size_t i = 0; found && get(told, "type", &type) && i < countof(ends); i++) {
+		if (!json_string_is(type, ends[i].type))
+			continue;
+		printf("%*s  ", STORY_INDENT - 2, span_format(get_int(outcome, "after_ms"), span));
+		print_padded(told, "phase", STORY_NAME_COLUMNS);
+		printf("%s", ends[i].text);
+		print_attempt(outcome);
+		putchar('\n');
+	}
 }
 
 static void print_entry(struct slice entry)
@@ -181,7 +197,7 @@ static void print_entry(struct slice entry)
 	if (!get(entry, "what", &what))
 		return;
 	if (json_string_is(what, "outcome"))
-		print_tool_error(entry);
+		print_last_phase(entry);
 	printf("%*s  ", STORY_INDENT - 2, span_format(get_int(entry, "after_ms"), span));
 	if (json_string_is(what, "outcome")) {
 		print_member(entry, "name", STORY_TEXT_COLUMNS);
@@ -235,7 +251,7 @@ static void print_now(struct slice now)
 		printf(", %" PRId64 " %%", get_int(now, "percent"));
 	if (get_int(now, "due_in_ms") > 0)
 		printf(", due in %s", span_format(get_int(now, "due_in_ms"), span));
-	if (get(now, "cancel", &value) && json_type_of(value) == JSON_TRUE)
+	if (is_true(now, "cancel"))
 		printf(", cancel asked for");
 	if (get(now, "asks", &value)) {
 		printf(", waits for ");
@@ -276,22 +292,24 @@ void task_story_print(struct slice story)
 
 void task_row_heading(void)
 {
-	printf("%-36s  %-11s  %-24s  %-20s  %-20s  %s\n", "TASK", "STATE", "ACCEPTED", "TOOL",
+	printf("%-36s  %-17s  %-24s  %-20s  %-20s  %s\n", "TASK", "STATE", "ACCEPTED", "TOOL",
 	       "OWNER", "EFFECT ID");
 }
 
 void task_row_print(struct slice row)
 {
-	print_padded(row, "task_id", 36);
-	putchar(' ');
-	print_padded(row, "state", 11);
-	putchar(' ');
-	print_padded(row, "accepted", 24);
-	putchar(' ');
-	print_padded(row, "tool", 20);
-	putchar(' ');
-	print_padded(row, "subject", 20);
-	putchar(' ');
+	static const struct {
+		const char *name;
+		size_t columns;
+	} columns[] = { { "task_id", 36 },
+			{ "state", 17 },
+			{ "accepted", 24 },
+			{ "tool", 20 },
+			{ "subject", 20 } };
+	for (size_t i = 0; i < countof(columns); i++) {
+		print_padded(row, columns[i].name, columns[i].columns);
+		putchar(' ');
+	}
 	print_member(row, "effect_id", STORY_TEXT_COLUMNS);
 	putchar('\n');
 }

@@ -37,10 +37,10 @@ struct request_spec {
 	struct slice headers;       /* JSON object whose strings are text templates, or empty */
 	struct slice json;          /* JSON template of the body, or empty */
 	struct slice body_artifact; /* JSON template that yields an artifact's name, or empty */
+	bool names_key;             /* a template of it names /key */
 };
 
-/* After a request was accepted: read back until it is seen. `request.method` nullptr: not wanted.
- */
+/* After a request was accepted: read back until it is seen. Without request.method: not wanted. */
 struct verify_spec {
 	struct request_spec request; /* may name the phase's own state: the answer that accepted */
 	char *done_when;             /* pointer that exists in the answer once it is seen */
@@ -61,8 +61,7 @@ struct phase_spec {
 	char *file; /* where the statement stands */
 	char *sql;  /* it; $1 arguments, $2 states, both JSON text. nullptr without tool_files */
 	/* program */
-	char *
-	    *command; /* argv, nullptr-terminated; [0] with "./" is relative to the tool's folder */
+	char **command; /* argv, nullptr-terminated; [0] with "./" is of the tool's folder */
 	char **env; /* names of the worker's variables that it gets; nullptr-terminated, nullable */
 	bool plain; /* "mode": "plain": stdin and stdout instead of frames */
 	/* wait */
@@ -71,8 +70,7 @@ struct phase_spec {
 	/* wait with "input": a JSON object key -> request template, else empty. `wait_ms` is then
 	 * how long an answer is waited for, 0: until the deadline. */
 	struct slice input;
-	bool input_go_on; /* what is not answered, or can't be asked, is null; else the phase fails
-			   */
+	bool input_go_on; /* what is not answered, or can't be asked, is null; else it fails */
 	/* http */
 	struct request_spec request;
 	char *key_header;          /* keyed http: the header that carries the derived key */
@@ -82,8 +80,7 @@ struct phase_spec {
 	char *done_when;         /* lookup: pointer that exists in the answer when it happened */
 	char *absent_when_empty; /* lookup, nullable: pointer to an array, empty when it did not */
 	struct verify_spec verify;
-	/* Any kind but wait: what a cancel runs once this phase has its recovery point. Nullable.
-	 */
+	/* Any kind but wait: what a cancel runs once this phase is done. Nullable. */
 	struct phase_spec *undo;
 };
 
@@ -98,8 +95,7 @@ struct progress_step {
 	int64_t after_ms;
 };
 
-/* Of the tool, whichever version a task is of: the store goes by those of the current one. 0: none.
- */
+/* Of the tool, whichever version a task is of: those of the current one count. 0: none. */
 struct tool_limits {
 	int running, running_per_tenant; /* tasks at once */
 	int backlog;                     /* tasks that wait; then new calls are refused */
@@ -124,18 +120,16 @@ struct tool {
 	enum disconnect on_disconnect;
 	int crash_limit;
 	struct tool_limits limits;
-	/* A ClientCapabilities-shaped object that each caller must declare, or empty. */
-	struct slice
-		requires;
+	/* `requires`: a ClientCapabilities-shaped object that each caller must declare, or empty.
+	 */
+	struct slice needs;
 	/* What is asked before the call is accepted: an array of rounds, each key -> request
 	 * template; or empty. The answers are /input/KEY. */
 	struct slice ask;
-	bool
-	    ask_go_on; /* what can't be asked, or was declined, is null; else the call is refused */
+	bool ask_go_on; /* what can't be asked, or was declined, is null; else it is refused */
 	struct phase_spec *phases; /* none where effect_id is none */
 	size_t phases_count;
-	/* effect_id none: the answer, of templates over /args and /input. `result_structured` too.
-	 */
+	/* effect_id none: the answer, of templates over /args and /input; result_structured too. */
 	struct slice answer_content; /* an array of content blocks */
 	bool answer_is_error;
 	struct progress_step *progress;

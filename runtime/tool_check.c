@@ -134,6 +134,7 @@ static enum hf_code on_reference(void *ctx, struct slice pointer, struct hf_err 
 		if (rest.len)
 			return tool_bad(refs->parse, "%.*s: /key is a string", (int)pointer.len,
 					pointer.data);
+		refs->parse->key_named = true;
 		if (refs->phase < refs->parse->tool->phases_count)
 			return HF_OK;
 		return tool_bad(refs->parse, "/key: a phase has a key, the result has none");
@@ -307,11 +308,8 @@ static enum hf_code dialect_check(struct tool_parse *parse, struct slice text, s
 {
 	struct hf_err inner = {};
 	enum hf_code code = schema_new(text, out, &inner);
-	if (code != HF_OK && inner.text[0] == '/') {
-		parse->failed = true;
-		return hf_fail(parse->err, HF_INVALID, "tool.json#%s%s", parse->path.data,
-			       inner.text);
-	}
+	if (code != HF_OK && inner.text[0] == '/')
+		return tool_bad_within(parse, inner.text);
 	if (code != HF_OK)
 		return tool_bad(parse, "%s", inner.text);
 	struct slice type;

@@ -132,6 +132,7 @@ static enum hf_code request_read(struct tool_parse *parse, struct slice object,
 	};
 	struct slice values[COUNT];
 	size_t mark = path_down_text(parse, "request");
+	parse->key_named = false;
 	hf_try(members_read(parse, object, members, COUNT, values));
 	request->method = member_text(values[METHOD]);
 	char *url = member_text(values[URL]);
@@ -151,6 +152,7 @@ static enum hf_code request_read(struct tool_parse *parse, struct slice object,
 	if (values[HEADERS].len)
 		hf_try(headers_check(parse, values[HEADERS], key_header, phase));
 	hf_try(body_check(parse, request, phase));
+	request->names_key = parse->key_named;
 	path_up(parse, mark);
 	return HF_OK;
 }

@@ -1,4 +1,5 @@
-/* tool_input.c - the member "input" of a wait phase: what the phase asks its caller, by key. */
+/* tool_input.c - what a tool asks its caller, by key: questions wherever they stand, and the member
+ * "input" of a wait phase. Called by tool_phase.c and tool_plain.c. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +23,8 @@ static bool is_taken(const struct tool *tool, size_t number, struct slice key)
 	return false;
 }
 
-static enum hf_code question_check(struct tool_parse *parse, struct slice name,
-				   struct slice request, size_t number)
+enum hf_code question_check(struct tool_parse *parse, struct slice name, struct slice request,
+			    size_t phase, const char *taken)
 {
 	hf_cleanup(buf) struct buf key = {};
 	struct hf_err inner = {};
@@ -31,18 +32,19 @@ static enum hf_code question_check(struct tool_parse *parse, struct slice name,
 	json_string_decode(name, &key);
 	path_down(parse, buf_slice(&key));
 	bool plain = name.len == key.len + 2; /* no escapes: others compare its spelling */
-	if (!plain || !input_key_free(buf_slice(&key)))
+	if (parse->before && (!plain || !input_key_ok(buf_slice(&key))))
+		return tool_bad(parse, "a key is 1 to %zu of A-Z a-z 0-9 _ . -", INPUT_KEY_LEN_MAX);
+	if (!parse->before && (!plain || !input_key_free(buf_slice(&key))))
 		return tool_bad(parse,
 				"a key is 1 to %zu of A-Z a-z 0-9 _ . - and does not end "
 				"like .2",
 				INPUT_KEY_LEN_MAX - 3);
-	if (is_taken(parse->tool, number, name))
-		return tool_bad(parse, "an earlier phase asks under this key already");
-	hf_try(references_check(parse, request, number));
-	if (input_request_check(request, &kind, &inner) == HF_OK)
-		return HF_OK;
-	parse->failed = true;
-	return hf_fail(parse->err, HF_INVALID, "tool.json#%s%s", parse->path.data, inner.text);
+	if (taken)
+		return tool_bad(parse, "an earlier %s asks under this key already", taken);
+	hf_try(references_check(parse, request, phase));
+	return input_request_check(request, &kind, &inner) == HF_OK
+		   ? HF_OK
+		   : tool_bad_within(parse, inner.text);
 }
 
 enum hf_code input_read(struct tool_parse *parse, struct slice object, size_t number,
@@ -66,7 +68,8 @@ enum hf_code input_read(struct tool_parse *parse, struct slice object, size_t nu
 	path_down_text(parse, "requests");
 	for (size_t at = 0; json_object_next(values[REQUESTS], &at, &name, &request); count++) {
 		size_t inner = parse->path.len;
-		hf_try(question_check(parse, name, request, number));
+		const char *taken = is_taken(parse->tool, number, name) ? "phase" : nullptr;
+		hf_try(question_check(parse, name, request, number, taken));
 		path_up(parse, inner);
 	}
 	if (count == 0 || count > KEYS_MAX)

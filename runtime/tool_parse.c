@@ -12,27 +12,27 @@
 
 constexpr size_t PATH_NAME_BYTES_MAX = 64; /* of a member name in an error text */
 
-enum hf_code tool_bad(struct tool_parse *parse, const char *format, ...)
+static enum hf_code bad(struct tool_parse *parse, const char *between, const char *reason)
 {
 	hf_assert(!parse->failed);
+	parse->failed = true;
+	return hf_fail(parse->err, HF_INVALID, "%s#%s%s%s", parse->file ? parse->file : "tool.json",
+		       parse->path.len ? parse->path.data : "", between, reason);
+}
+
+enum hf_code tool_bad(struct tool_parse *parse, const char *format, ...)
+{
 	char reason[sizeof parse->err->text];
 	va_list args;
 	va_start(args, format);
 	vsnprintf(reason, sizeof reason, format, args);
 	va_end(args);
-	parse->failed = true;
-	return hf_fail(parse->err, HF_INVALID, "%s#%s: %s", parse->file ? parse->file : "tool.json",
-		       parse->path.len ? parse->path.data : "", reason);
+	return bad(parse, ": ", reason);
 }
 
 enum hf_code tool_bad_within(struct tool_parse *parse, const char *text)
 {
-	hf_assert(!parse->failed);
-	hf_cleanup(buf) struct buf inner = {};
-	buf_add_text(&inner, text);
-	parse->failed = true;
-	return hf_fail(parse->err, HF_INVALID, "%s#%s%s", parse->file ? parse->file : "tool.json",
-		       parse->path.len ? parse->path.data : "", inner.data);
+	return bad(parse, "", text);
 }
 
 size_t path_down(struct tool_parse *parse, struct slice name)

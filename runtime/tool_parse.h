@@ -18,6 +18,7 @@ struct tool_parse {
 	struct tool *tool;              /* being made */
 	struct buf path;                /* JSON pointer of what is being read */
 	bool own_state;                 /* templates may name the state of their own phase */
+	bool key_named;                 /* a template did, since this was last set to false */
 	bool before;                    /* acceptance: templates may name /args and /input alone */
 	struct slice ask;               /* rounds of questions, or empty */
 	size_t asking;                  /* the rounds whose answers templates may name */
@@ -77,7 +78,7 @@ size_t array_count(struct slice array);
 enum hf_code file_read(struct tool_parse *parse, const char *path, struct slice *content,
 		       bool *executable);
 
-/* tool_phase.c. The members of every kind but wait, with which its table begins. */
+/* tool_effect.c. The members of every kind but wait, with which its table begins. */
 enum {
 	PHASE_NAME,
 	PHASE_KIND,
@@ -101,15 +102,20 @@ constexpr int64_t PHASE_ATTEMPTS_MAX = 1'000;
 	[PHASE_BACKOFF_MAX] = { "backoff_max_ms", MEMBER_INTEGER, false, 1, TOOL_TIME_MS_MAX }, \
 	[PHASE_UNDO] = { "undo", MEMBER_OBJECT, false, 0, 0 }
 
-enum hf_code phases_read(struct tool_parse *parse, struct slice phases);
-void phase_deinit(struct phase_spec *phase);
 enum hf_code phase_common_read(struct tool_parse *parse, const struct slice *values,
 			       int64_t timeout_ms, struct phase_spec *phase);
 /* A member that one effect class needs and no other may have. */
 enum hf_code phase_class_check(struct tool_parse *parse, const struct phase_spec *phase,
 			       enum effect_class effect, const char *name, struct slice value);
 
-/* tool_input.c */
+/* tool_phase.c */
+enum hf_code phases_read(struct tool_parse *parse, struct slice phases);
+void phase_deinit(struct phase_spec *phase);
+
+/* tool_input.c. A question at the path of what it stands in: its key and its request, whose
+ * templates are those of the phase. `taken`: who asks under that key already, or nullptr. */
+enum hf_code question_check(struct tool_parse *parse, struct slice name, struct slice request,
+			    size_t phase, const char *taken);
 enum hf_code input_read(struct tool_parse *parse, struct slice object, size_t number,
 			struct phase_spec *phase);
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "runtime/base.h"
-#include "runtime/input.h"
 #include "runtime/json.h"
 #include "runtime/tool_parse.h"
 
@@ -39,41 +38,22 @@ enum hf_code requires_read(struct tool_parse *parse, struct slice object)
 	size_t mark = path_down_text(parse, "requires");
 	hf_try(capabilities_check(parse, object));
 	path_up(parse, mark);
-	parse->tool->
-		requires
-	= object;
+	parse->tool->needs = object;
 	return HF_OK;
 }
 
 /* --- ask -------------------------------------------------------------------------------------- */
-
-static enum hf_code question_check(struct tool_parse *parse, size_t round, struct slice name,
-				   struct slice request)
-{
-	hf_cleanup(buf) struct buf key = {};
-	struct hf_err inner = {};
-	int kind;
-	json_string_decode(name, &key);
-	path_down(parse, buf_slice(&key));
-	/* No escapes: others compare its spelling. */
-	if (name.len != key.len + 2 || !input_key_ok(buf_slice(&key)))
-		return tool_bad(parse, "a key is 1 to %zu of A-Z a-z 0-9 _ . -", INPUT_KEY_LEN_MAX);
-	if (ask_find(parse->ask, round, buf_slice(&key)))
-		return tool_bad(parse, "an earlier round asks under this key already");
-	parse->asking = round;
-	hf_try(references_check(parse, request, 0));
-	if (input_request_check(request, &kind, &inner) == HF_OK)
-		return HF_OK;
-	return tool_bad_within(parse, inner.text);
-}
 
 static enum hf_code round_check(struct tool_parse *parse, size_t number, struct slice round)
 {
 	size_t count = 0, at = 0, mark = parse->path.len;
 	if (json_type_of(round) != JSON_OBJECT)
 		return tool_bad(parse, "must be an object");
+	parse->asking = number;
 	for (struct slice name, request; json_object_next(round, &at, &name, &request); count++) {
-		hf_try(question_check(parse, number, name, request));
+		struct slice key = { name.data + 1, name.len - 2 };
+		const char *taken = ask_find(parse->ask, number, key) ? "round" : nullptr;
+		hf_try(question_check(parse, name, request, 0, taken));
 		path_up(parse, mark);
 	}
 	if (count == 0 || count > ASK_KEYS_MAX)

@@ -30,15 +30,6 @@ bool trace_parent_valid(struct slice text)
 	return trace && span;
 }
 
-static struct slice trim(struct slice text)
-{
-	while (text.len && (text.data[0] == ' ' || text.data[0] == '\t'))
-		text = (struct slice){ text.data + 1, text.len - 1 };
-	while (text.len && (text.data[text.len - 1] == ' ' || text.data[text.len - 1] == '\t'))
-		text.len--;
-	return text;
-}
-
 /* What stands before the next `mark`; the rest moves behind it. False: nothing is left. */
 static bool take(struct slice *rest, char mark, struct slice *piece)
 {
@@ -95,7 +86,7 @@ bool trace_state_valid(struct slice text)
 	if (text.len == 0 || text.len > TRACE_STATE_LEN_MAX)
 		return false;
 	while (take(&text, ',', &member)) {
-		member = trim(member);
+		member = slice_trim(member);
 		if (member.len == 0)
 			continue; /* an empty member is allowed */
 		struct slice value = member;
@@ -131,9 +122,9 @@ static bool baggage_value_valid(struct slice text)
 static bool baggage_pair_valid(struct slice pair, bool needs_value)
 {
 	struct slice name, value = pair;
-	if (!take(&value, '=', &name) || !token_valid(trim(name)))
+	if (!take(&value, '=', &name) || !token_valid(slice_trim(name)))
 		return false;
-	return value.data ? baggage_value_valid(trim(value)) : !needs_value;
+	return value.data ? baggage_value_valid(slice_trim(value)) : !needs_value;
 }
 
 bool trace_baggage_valid(struct slice text)

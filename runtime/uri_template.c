@@ -133,25 +133,7 @@ static bool decode(struct slice raw, struct buf *out)
 		}
 		buf_add_byte(out, (char)byte);
 	}
-	for (size_t at = 0; at < out->len;) {
-		uint32_t code;
-		size_t width = utf8_next(out->data + at, out->len - at, &code);
-		if (width == 0 || code == 0)
-			return false;
-		at += width;
-	}
-	return true;
-}
-
-static bool starts_with(struct slice text, struct slice start)
-{
-	return text.len >= start.len &&
-	       (start.len == 0 || memcmp(text.data, start.data, start.len) == 0);
-}
-
-static struct slice behind(struct slice text, size_t len)
-{
-	return (struct slice){ text.data + len, text.len - len };
+	return utf8_is_text(buf_slice(out));
 }
 
 /* How much of `uri` the variable takes whose literal text behind it is `literal`. */
@@ -161,7 +143,7 @@ static bool find_end(struct slice uri, struct slice literal, bool last, size_t *
 		if (uri.len < literal.len)
 			return false;
 		*len = uri.len - literal.len;
-		return starts_with(behind(uri, *len), literal);
+		return slice_starts(slice_behind(uri, *len), literal);
 	}
 	const char *found = memmem(uri.data, uri.len, literal.data, literal.len);
 	if (found)
@@ -176,9 +158,9 @@ static bool match(struct slice template, struct slice uri, struct buf *values)
 	if (!uri_template_next(template, &at, &name))
 		return slice_equal(template, uri);
 	struct slice head = { template.data, (size_t)(name.data - template.data) - 1 };
-	if (!starts_with(uri, head))
+	if (!slice_starts(uri, head))
 		return false;
-	uri = behind(uri, head.len);
+	uri = slice_behind(uri, head.len);
 
 	buf_add_byte(values, '{');
 	for (bool more = true; more; name = next_name) {
@@ -194,7 +176,7 @@ static bool match(struct slice template, struct slice uri, struct buf *values)
 		buf_add_byte(values, ':');
 		json_string_encode(buf_slice(&value), values);
 		buf_add_byte(values, more ? ',' : '}');
-		uri = behind(uri, len + literal.len);
+		uri = slice_behind(uri, len + literal.len);
 	}
 	return true;
 }

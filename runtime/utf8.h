@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/slice.h"
+
 /* The length of the sequence that starts at text[0], 1 to 4, with its code point in *code; 0 when
  * there is no well-formed sequence within `len` bytes. */
 static inline size_t utf8_next(const char *text, size_t len, uint32_t *code)
@@ -31,6 +33,41 @@ static inline size_t utf8_next(const char *text, size_t len, uint32_t *code)
 		return 0;
 	*code = value;
 	return want;
+}
+
+/* What JSON can carry as it is: well-formed throughout, without NUL. */
+static inline bool utf8_is_text(struct slice text)
+{
+	uint32_t code;
+	for (size_t at = 0, width; at < text.len; at += width) {
+		width = utf8_next(text.data + at, text.len - at, &code);
+		if (width == 0 || code == 0)
+			return false;
+	}
+	return true;
+}
+
+/* Whether a byte goes on with a character of well-formed text. */
+static inline bool utf8_goes_on(char byte)
+{
+	return ((unsigned char)byte & 0xc0) == 0x80;
+}
+
+/* The characters of well-formed text. */
+static inline int64_t utf8_count(struct slice text)
+{
+	int64_t count = 0;
+	for (size_t i = 0; i < text.len; i++)
+		count += !utf8_goes_on(text.data[i]);
+	return count;
+}
+
+/* The last place at or before `len`, which lies within the text, where a character ends. */
+static inline size_t utf8_cut(const char *text, size_t len)
+{
+	while (len > 0 && utf8_goes_on(text[len]))
+		len--;
+	return len;
 }
 
 /* Well-formed throughout, and no control character in it. */

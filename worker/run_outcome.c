@@ -179,8 +179,11 @@ void outcome_unknown(const struct run *run, struct buf *more)
 {
 	struct hf_err err = {};
 	char key[DERIVED_KEY_LEN + 1];
-	bool keyed = run->spec->effect == EFFECT_KEYED || run->spec->type == PHASE_PROGRAM;
+	bool keyed = run->spec->effect == EFFECT_KEYED || run->spec->type == PHASE_PROGRAM ||
+		     run->spec->request.names_key;
 	buf_add_text(more, "; may have happened, nobody can tell yet");
-	if (keyed && run_derive(run, 0, key, &err) == HF_OK)
+	if (!keyed)
+		buf_add_text(more, "; it bears no key: look for its effect ID or arguments");
+	else if (run_derive(run, 0, key, &err) == HF_OK)
 		buf_add_format(more, "; its key is %s", key);
 }

@@ -4,6 +4,7 @@
 SELECT json_build_object(
     'task_id', holdfast.task_id(t.task),
     'state', t.state,
+    'is_error', coalesce(t.result::json ->> 'isError', '') = 'true',
     'accepted', to_char(t.accepted AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
     'tool', v.name,
     'subject', p.subject,
@@ -11,7 +12,7 @@ SELECT json_build_object(
     'effect_id', t.effect_id)
 FROM (
     SELECT k.week, k.task, k.tool, k.owner, k.accepted, k.effect_id,
-           coalesce(o.name, w.state, 'lost') AS state
+           coalesce(o.name, w.state, 'lost') AS state, o.result
     FROM holdfast.task k
     LEFT JOIN holdfast.work w ON w.task = k.task
     LEFT JOIN holdfast.step o ON o.week = k.week AND o.task = k.task AND o.place = 2147483647) t

@@ -10,6 +10,7 @@ SELECT json_build_object(
     'owner', json_build_object('number', t.owner, 'issuer', p.issuer, 'subject', p.subject,
                                'tenant', p.tenant),
     'state', coalesce(o.name, w.state, 'lost'),
+    'is_error', coalesce(o.result::json ->> 'isError', '') = 'true',
     'accepted', to_char(t.accepted AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
     'deadline', to_char(t.deadline AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
     'retry_of', holdfast.task_id(t.retry_of),

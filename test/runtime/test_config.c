@@ -8,22 +8,20 @@
 extern char **environ;
 
 struct taken {
-	char text[256];
+	char args[256];
+	const char *by;
+	bool json;
 };
 
-static enum hf_code on_flag(void *ctx, const char *name, const char *value, struct hf_err *err)
+static enum hf_code on_arg(void *ctx, const char *value, struct hf_err *err)
 {
 	struct taken *taken = ctx;
-	if (value && strcmp(value, "bad") == 0)
-		return hf_fail(err, HF_INVALID, "--%s: bad", name);
-	strcat(taken->text, name);
-	strcat(taken->text, "=");
-	strcat(taken->text, value ? value : "(bare)");
-	strcat(taken->text, ";");
+	if (strcmp(value, "bad") == 0)
+		return hf_fail(err, HF_INVALID, "no good");
+	strcat(taken->args, value);
+	strcat(taken->args, ";");
 	return HF_OK;
 }
-
-static const char *const own_flags[] = { "arg=", "json", nullptr };
 
 constexpr int WORDS_MAX = 8;
 
@@ -49,10 +47,13 @@ static enum hf_code load(const struct given *given, struct config *config, struc
 		words[i] = given->words[i] ? hf_strdup(given->words[i]) : nullptr;
 		count += words[i] != nullptr;
 	}
+	const struct own_flag own[] = { { "arg", .take = on_arg, .ctx = taken },
+					{ "by", .text = &taken->by },
+					{ "json", .on = &taken->json },
+					{} };
 	char **before = environ;
 	environ = variables;
-	enum hf_code code =
-	    config_load(config, given->role, count, words, own_flags, on_flag, taken, err);
+	enum hf_code code = config_load(config, given->role, count, words, own, err);
 	environ = before;
 	return code;
 }
@@ -131,15 +132,16 @@ HF_TEST(config, arguments_keep_their_order_and_two_dashes_end_the_flags)
 	struct config config;
 	struct taken taken = {};
 	const struct given given = {
-		'c', { "tool", "--arg=a=b", "-", "--json", "--arg", "--json", "--", "--json" }, {}
+		'c', { "--by=ann", "--arg=a=b", "-", "--json", "--arg", "--by", "--", "--json" }, {}
 	};
 	cr_assert_eq(load(&given, &config, &taken, nullptr), HF_OK);
-	cr_assert_str_eq(taken.text, "arg=a=b;json=(bare);arg=--json;");
-	cr_assert_eq(config.arguments_count, 3);
-	cr_assert_str_eq(config.arguments[0], "tool");
-	cr_assert_str_eq(config.arguments[1], "-");
-	cr_assert_str_eq(config.arguments[2], "--json");
-	cr_assert_null(config.arguments[3]);
+	cr_assert_str_eq(taken.args, "a=b;--by;");
+	cr_assert_str_eq(taken.by, "ann");
+	cr_assert(taken.json);
+	cr_assert_eq(config.arguments_count, 2);
+	cr_assert_str_eq(config.arguments[0], "-");
+	cr_assert_str_eq(config.arguments[1], "--json");
+	cr_assert_null(config.arguments[2]);
 	config_deinit(&config);
 }
 
@@ -173,7 +175,8 @@ HF_TEST(config, what_the_table_does_not_allow_is_an_error_that_names_it)
 		{ { 'a', { "--insecure-dev=maybe" }, {} }, "neither true nor false" },
 		{ { 'c', { "--arg" }, {} }, "--arg needs a value" },
 		{ { 'c', { "--json=1" }, {} }, "--json takes no value" },
-		{ { 'c', { "--arg=bad" }, {} }, "--arg: bad" },
+		{ { 'c', { "--arg=bad" }, {} }, "--arg: no good" },
+		{ { 'c', { "--by", "" }, {} }, "--by is empty" },
 		{ { 'c', {}, { "HOLDFAST_SLOT=1" } }, "HOLDFAST_SLOT in the environment" },
 		{ { 'c', {}, { "HOLDFAST_slots=1" } }, "HOLDFAST_slots in the environment" },
 		{ { 'c', {}, { "HOLDFAST_=1" } }, "HOLDFAST_ in the environment" },

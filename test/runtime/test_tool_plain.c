@@ -89,7 +89,7 @@ HF_TEST(tool_plain, good_ones_are_read_whole)
 	cr_expect(tool->ask_go_on);
 	cr_expect(tool->answer_is_error);
 	cr_expect_eq(tool->ask.data[0], '[');
-	cr_expect_eq(tool->requires.data[0], '{');
+	cr_expect_eq(tool->needs.data[0], '{');
 	cr_expect_eq(tool->answer_content.data[0], '[');
 	cr_expect_eq(tool->result_structured.data[0], '{');
 	tool_free(tool);
@@ -97,7 +97,7 @@ HF_TEST(tool_plain, good_ones_are_read_whole)
 	tool = read_good(phased);
 	cr_expect_eq(tool->effect_id, EFFECT_ID_OPTIONAL);
 	cr_expect_not(tool->ask_go_on);
-	cr_expect_eq(tool->requires.len, 0);
+	cr_expect_eq(tool->needs.len, 0);
 	cr_expect_eq(tool->phases_count, 1);
 	tool_free(tool);
 }

@@ -326,8 +326,14 @@ def endings():
         shown = stack.command("task", "show", effect_id).stdout
         check(re.search(r"^ +[0-9.]+ m?s  work +the tool said no, attempt 1\n +[0-9.]+ m?s  completed\n", shown,
                         re.MULTILINE), f"{say}: task show names the phase", shown)
+        check("\nstate      completed (error)\n" in shown, f"{say}: its head says how it ended", shown)
+        row = next(line for line in stack.command("task", "list", "--limit", "1000").stdout.splitlines()
+                   if line.endswith(f"  {effect_id}"))
+        check("  completed (error)  " in row, f"{say}: so does the list", row)
     effect_id, result = ending("always-75", "brief")
     equal((result["status"], len(noted(effect_id))), ("failed", 2), "always 75: failed")
+    check(re.search(r" work +failed, attempt 2", stack.command("task", "show", effect_id).stdout),
+          "always 75: task show names the phase that failed")
     effect_id, result = ending("hang", "brief")
     equal((result["status"], len(noted(effect_id))), ("failed", 2), "hang: failed")
     check("timed out after" in json.dumps(result), "hang: it says so", result)

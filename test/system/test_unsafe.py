@@ -48,6 +48,7 @@ SQL = {"schema.sql": "CREATE TABLE IF NOT EXISTS booking (effect_id text PRIMARY
 
 TOOLS = [
     tool("pay", [{"name": "pay", **HTTP, "attempts": 1000, "effect": "unsafe", "request": send()}]),
+    tool("marked", [{"name": "pay", **HTTP, "effect": "unsafe", "request": send({"$from": "/key"})}]),
     # Without a class a program is unsafe.
     tool("charge", [program("charge")]),
     tool("trip", [
@@ -170,6 +171,7 @@ def lost_answer_is_unknown():
         effect_id, task = begin("pay")
         message = is_unknown(task, f"answer lost, {verdict}")
         check("pay" in message, "it names the phase", message)
+        check("it bears no key: look for its effect ID" in message, "and what to look for", message)
         equal((sent(effect_id), intents(task)), (1, 1), "the intent stands")
         time.sleep(1.5)
         equal((state(task), sent(effect_id)), ("unknown", 1), "and nothing is sent again by itself")
@@ -184,6 +186,16 @@ def lost_answer_is_unknown():
         equal(sent(effect_id), 2 if verdict == "absent" else 1, f"effects after {verdict}")
         check("settled" in shown(task) and "ann" in shown(task), "task show names who", shown(task))
         counts["unsafe"] += 1
+
+
+def unknown_names_the_key_that_it_bears():
+    stack.steer(**calm | {"lose_answers": 1})
+    _, task = begin("marked")
+    message = is_unknown(task, "answer lost, its body bears the key")
+    key = message.partition("its key is ")[2].split()[0:1]
+    check(key and sent(key[0]) == 1, "the message names the key that downstream has", message)
+    settle(task, "done")
+    counts["unsafe"] += 1
 
 
 def killed_in_flight_is_unknown():
@@ -415,6 +427,7 @@ def cancelled_unverified():
 unsafe_is_sent_once()
 not_sent_is_tried_again()
 lost_answer_is_unknown()
+unknown_names_the_key_that_it_bears()
 killed_in_flight_is_unknown()
 cancel_waits_for_its_answer()
 unsafe_program()
@@ -430,4 +443,4 @@ seen_later()
 unverified_survives_a_kill()
 never_seen()
 cancelled_unverified()
-rig.finish("unsafe", counts, {"unsafe": 15, "unknown": 11, "undone": 9, "unverified": 7, "kills": 13})
+rig.finish("unsafe", counts, {"unsafe": 16, "unknown": 12, "undone": 9, "unverified": 7, "kills": 13})

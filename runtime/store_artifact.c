@@ -1,4 +1,4 @@
-/* store_pack.c - the API's look at an artifact, as a resource of the task's owner. */
+/* store_artifact.c - the API's look at an artifact, as a resource of the task's owner. */
 #include <stdlib.h>
 
 #include "runtime/base.h"
