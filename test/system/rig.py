@@ -8,6 +8,7 @@ downstream's ledger, never in our own tables.
 """
 
 import atexit
+import ctypes
 import hashlib
 import http.client
 import json
@@ -46,6 +47,7 @@ TOKENS = {"rig-alice": ("alice", "A"), "rig-bob": ("bob", "B"), "rig-anna": ("an
 _lock = threading.Lock()
 _passed = 0
 _failed = 0
+_chosen = None  # how many parts words on the command line chose
 FAILURES_SHOWN_MAX = 30
 
 
@@ -69,9 +71,31 @@ def equal(got, wanted, what):
     return check(got == wanted, what, {"got": got, "wanted": wanted})
 
 
+def run(*parts):
+    """Calls each in turn, a function or (function, argument...), and tells how long it took. Words
+    on the command line choose those with one of them in their name."""
+    global _chosen
+    words = sys.argv[1:]
+    if words:
+        _chosen = _chosen or 0
+    for part in parts:
+        call, *arguments = part if isinstance(part, tuple) else (part,)
+        name = " ".join([call.__name__, *(word for word in arguments if isinstance(word, str))])
+        if words:
+            if not any(word in name for word in words):
+                continue
+            _chosen += 1
+        began = time.monotonic()
+        call(*arguments)
+        print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
+
+
 def finish(name, counts, at_least=None):
-    """`at_least`: count -> number below which the test has not done what it promises."""
-    for count, least in (at_least or {}).items():
+    """`at_least`: count -> number below which the test has not done what it promises, unless words
+    chose some of its parts."""
+    if _chosen == 0:
+        check(False, f"no part has {' or '.join(sys.argv[1:])} in its name")
+    for count, least in (at_least or {}).items() if _chosen is None else ():
         check(counts.get(count, 0) >= least, f"{count} below {least}", counts.get(count, 0))
     print(json.dumps({"test": name, "passed": _passed, "failed": _failed, **counts}), flush=True)
     sys.exit(1 if _failed else 0)
@@ -131,6 +155,22 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+CLONE_NEWNET = 0x40000000
+
+
+def in_namespace(call, *args):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, call)(*args) != 0:
+        raise RuntimeError("this test needs the right to make a network namespace (root, or "
+                           f"CAP_SYS_ADMIN): {os.strerror(ctypes.get_errno())}")
+
+
+def own_network():
+    """This thread, and what it starts from now on, see a loopback of their own and nothing else."""
+    in_namespace("unshare", CLONE_NEWNET)
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
 
 class Process:

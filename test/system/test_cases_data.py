@@ -525,12 +525,8 @@ for part in (b025_b026_in_a_result_of_frames, b025_b026_in_other_words_of_frames
     part_began = time.monotonic()
     each(part, [(name, *text) for name, text in TEXTS.items()])
     print(f"{part.__name__}: {time.monotonic() - part_began:.1f} s", flush=True)
-for part in (b026_output_in_many_pieces, b025_b026_in_answers_of_a_downstream,
-             b025_b026_in_json_of_a_downstream, b025_b026_in_sql_phases,
-             b025_b026_on_their_way_in):
-    part_began = time.monotonic()
-    part()
-    print(f"{part.__name__}: {time.monotonic() - part_began:.1f} s", flush=True)
+rig.run(b026_output_in_many_pieces, b025_b026_in_answers_of_a_downstream,
+        b025_b026_in_json_of_a_downstream, b025_b026_in_sql_phases, b025_b026_on_their_way_in)
 for worker in stack.workers:
     check(worker.alive(), "B026 the worker lives")
 rig.finish("cases_data", counts, {"frames": 240, "plain": 160, "steps": 22, "http": 210, "sql": 22,

@@ -161,7 +161,6 @@ def help_and_usage():
           "an unknown flag: exit 2")
 
 
-for part in (repeats, same_bytes, no_data, bad_arguments, human_output, killed,
-             api_gone_during_wait, help_and_usage):
-    part()
+rig.run(repeats, same_bytes, no_data, bad_arguments, human_output, killed, api_gone_during_wait,
+        help_and_usage)
 rig.finish("demo", counts, {"reports": 3, "repeats": 3, "killed_in_mid_report": 1})

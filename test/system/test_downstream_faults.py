@@ -408,9 +408,8 @@ def a_rotated_secret_changes_no_key():
     equal(stack.query(versions), [(2, 1)], "rotation: the next task is of the new secret")
 
 
-for part in (passing, waits, long_waits, attempts_are_recorded, definitive, redirects_with_secrets,
-             not_allowed, odd_successes, bombs, lost_answers, read_back, gone_for_a_while, wave,
-             false_certificate, a_rotated_secret_changes_no_key):
-    part()
+rig.run(passing, waits, long_waits, attempts_are_recorded, definitive, redirects_with_secrets,
+        not_allowed, odd_successes, bombs, lost_answers, read_back, gone_for_a_while, wave,
+        false_certificate, a_rotated_secret_changes_no_key)
 rig.finish("downstream_faults", counts, {"scripted": 50, "lost_answers": 3, "read_back": 5,
                                          "waited": 18, "wave": 600})

@@ -202,10 +202,7 @@ def while_postgres_is_away():
     equal(client.wait(task, 60).result["status"], "completed", f"{effect_id}: and all goes on")
 
 
-for part in (an_api_that_drains_resets_nobody, a_worker_that_drains_hands_on,
-             a_second_signal_ends_at_once, as_process_1, while_postgres_is_away):
-    began = time.monotonic()
-    part()
-    print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+rig.run(an_api_that_drains_resets_nobody, a_worker_that_drains_hands_on,
+        a_second_signal_ends_at_once, as_process_1, while_postgres_is_away)
 check(counts["calls"] > CALLS_MIN and counts["handed_back"] > TASKS // 2, "enough was under way", counts)
 rig.finish("drain", counts)

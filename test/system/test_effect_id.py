@@ -165,8 +165,7 @@ def spelling():
         equal(answer.task_id, first.task_id, f"the same arguments as {text}")
 
 
-for part in (absent, ill_formed, well_formed, look_alikes, carriers, pairs, corrected, spelling):
-    part()
+rig.run(absent, ill_formed, well_formed, look_alikes, carriers, pairs, corrected, spelling)
 for (task,) in stack.query("SELECT encode(task, 'hex') FROM holdfast.work"):
     rig.until(lambda task=task: not stack.query(
         "SELECT 1 FROM holdfast.work WHERE encode(task, 'hex') = %s", (task,)), 20, f"{task} ends")

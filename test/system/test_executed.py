@@ -305,9 +305,6 @@ def store_away():
     stack.cluster.start()
 
 
-for part in (refused_on_the_ladder, refused_before_acceptance, failed, cancelled, unknown, expired,
-             not_found, still_running, lost, store_away):
-    began = time.monotonic()
-    part()
-    print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+rig.run(refused_on_the_ladder, refused_before_acceptance, failed, cancelled, unknown, expired,
+        not_found, still_running, lost, store_away)
 rig.finish("executed", counts, {"refusals": 52, "failures": 30, "losses": 4})

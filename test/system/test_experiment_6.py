@@ -210,7 +210,6 @@ def expired(task_id, arguments, what):
     counts["expired"] += 2
 
 
-for part in (other_arguments, other_owners, other_tool, after_retention):
-    part()
+rig.run(other_arguments, other_owners, other_tool, after_retention)
 rig.finish("experiment_6", counts, {"conflicts": 35, "own_tasks": 5, "foreign_looks": 6,
                                     "expired": 8, "new_after": 1})

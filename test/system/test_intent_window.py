@@ -168,9 +168,6 @@ def swept():
     equal(stack.query("SELECT count(*) FROM holdfast.intent_window"), [(0,)], "nothing is left")
 
 
-for part in (merges, off_by_default, at_its_end, races, fallback, published, effects, swept):
-    began = time.monotonic()
-    part()
-    print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+rig.run(merges, off_by_default, at_its_end, races, fallback, published, effects, swept)
 rig.finish("intent_window", counts, {"merged": 4, "apart": 6, "races": 20, "edges": 3,
                                      "fallbacks": 12})

@@ -342,9 +342,8 @@ def right_answers():
 
 
 before = stack.query("SELECT count(*) FROM holdfast.task")
-for part in (http_rungs, auth_rungs, json_rungs, envelope_rungs, meta_rungs, header_rungs,
-             method_rungs, first_failure_wins):
-    part()
+rig.run(http_rungs, auth_rungs, json_rungs, envelope_rungs, meta_rungs, header_rungs, method_rungs,
+        first_failure_wins)
     equal(stack.query("SELECT count(*) FROM holdfast.task"), before, f"{part.__name__}: nothing stored")
     equal(stack.client().request("tools/list", {}).status, 200, f"{part.__name__}: still serving")
 right_answers()

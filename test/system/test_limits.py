@@ -282,13 +282,10 @@ def a_new_version_changes_the_limits():
     wait_all(alice, [task for _, task in pairs])
 
 
-for test in (as_many_as_may_run_do_and_no_more, never_more_while_workers_are_killed,
-             a_dead_workers_share_comes_back, a_flood_of_a_tenant_holds_up_nobody_else,
-             a_flood_of_a_tool_holds_up_no_other, a_full_backlog_refuses_before_anything_is_stored,
-             a_new_version_changes_the_limits):
-    began = time.monotonic()
-    test()
-    print(f"{test.__name__} {time.monotonic() - began:.1f} s", flush=True)
+rig.run(as_many_as_may_run_do_and_no_more, never_more_while_workers_are_killed,
+        a_dead_workers_share_comes_back, a_flood_of_a_tenant_holds_up_nobody_else,
+        a_flood_of_a_tool_holds_up_no_other, a_full_backlog_refuses_before_anything_is_stored,
+        a_new_version_changes_the_limits)
 
 equal(counts["most_at_once"], RUNNING, "what may run did, and never more")
 rig.finish("limits", counts, {"kills": KILLS + 3, "looks": 25, "refused": 4, "whys": 2})

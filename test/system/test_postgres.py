@@ -292,10 +292,9 @@ def disk_full(stack):
     effect_id = fresh()
     began = time.monotonic()
     answer = client.call("probe", {"effect_id": effect_id, "plan": POST})
-    took = time.monotonic() - began
+    soon(began, GIVE_UP_S, "disk full: told in time")
     equal((answer.status, (answer.data or {}).get("executed")), (503, "no"), "disk full: 503, no")
     check(answer.headers.get("Retry-After"), "disk full: Retry-After")
-    check(took < GIVE_UP_S, "disk full: told in time", took)
     check(hits(stack) < 30, "disk full: no tight loop", hits(stack))
     plan_fault(stack, None, None, 0)
     equal(stack.task_rows(effect_id), [], "disk full: nothing was stored")
@@ -697,16 +696,15 @@ def default_settings():
 
     check(not is_free(), "the row is locked")
     until(is_free, 20, "the row is free", 0.1)
-    free_s = time.monotonic() - began
-    check(free_s <= 10, "a black-holed worker's row lock is free within 10 s", free_s)
+    counts["lock_free_ms"] = int((time.monotonic() - began) * 1000)
+    soon(began, 10, "a black-holed worker's row lock is free within 10 s")
     until(lambda: "incarnation declared dead" in stack.maintains[0].log(), 20, "declared dead")
-    dead_s = time.monotonic() - began
-    check(dead_s <= 10, "a dead worker is noticed within 10 s", dead_s)
+    counts["dead_ms"] = int((time.monotonic() - began) * 1000)
+    soon(began, 10, "a dead worker is noticed within 10 s")
     completed(client, task_id, "another worker took it")
     equal(stack.query("SELECT count(*) FROM holdfast_tool_entry.done WHERE effect_id = %s",
                       (effect_id,)), [(1,)], "one row")
     stack.proxy.frozen = False
-    counts["lock_free_ms"], counts["dead_ms"] = int(free_s * 1000), int(dead_s * 1000)
     check(second.alive(), "the second worker is alive")
     stack.stop()
 

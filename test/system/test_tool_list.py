@@ -215,8 +215,7 @@ def a_version_runs_as_soon_as_it_is_applied():
     check(soon >= APPLIED - 3, "a fresh tool: it runs soon", soon)
 
 
-for part in (pages, what_a_tool_says, an_unknown_tool_is_named, param_headers, goes_on_when_the_list_changes,
-             a_version_runs_as_soon_as_it_is_applied):
-    part()
+rig.run(pages, what_a_tool_says, an_unknown_tool_is_named, param_headers,
+        goes_on_when_the_list_changes, a_version_runs_as_soon_as_it_is_applied)
 rig.finish("tool_list", counts, {"pages": 6, "cursors_refused": 11, "headers_taken": 14,
                                  "headers_refused": 32})

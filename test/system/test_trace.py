@@ -144,7 +144,6 @@ def in_the_log(trace, task_id):
 
 
 named = to_programs()
-for part in (to_plain_programs, downstream, ignored):
-    part()
+rig.run(to_plain_programs, downstream, ignored)
 in_the_log(*named)
 rig.finish("trace", counts, {"traced": 3, "spans": 9, "ignored": 13})
