@@ -10,7 +10,6 @@ import json
 import os
 import pathlib
 import socket
-import struct
 import time
 
 import rig
@@ -62,9 +61,7 @@ class EveryByte:
     def post(self, body, method=None, name=None, **more):
         headers = rig.Client(self.stack.apis[0].port).headers(method or body["method"], name, more)
         data = json.dumps(body).encode() if isinstance(body, dict) else body
-        head = "".join(f"{header}: {value}\r\n" for header, value in headers.items())
-        return (f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{head}Content-Length: {len(data)}\r\n\r\n"
-                ).encode() + data
+        return rig.request_bytes(headers, data)
 
     def message(self, method, declare=True, **params):
         return {"jsonrpc": "2.0", "id": 1, "method": method,
@@ -138,7 +135,7 @@ class EveryByte:
         """Whether it went as it was meant: so much was read."""
         with socket.create_connection(("127.0.0.1", port), timeout=20) as peer:
             if way == "rst":
-                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                rig.reset_when_closed(peer)
             peer.sendall(data[:sent])
             left = read
             while left > 0 and (got := peer.recv(left)):

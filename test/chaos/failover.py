@@ -170,8 +170,7 @@ class Faults:
         """It takes writes, on its old timeline, and thinks that it has a standby."""
         stack, old = self.stack, self.stack.pair.standby
         log = old.folder / "postgres.log"
-        stack.pair.write(old, "postgresql.auto.conf",
-                         STALE_CONF.format(folder=old.folder) + pair.REWINDABLE)
+        old.write("postgresql.auto.conf", STALE_CONF.format(folder=old.folder) + pair.REWINDABLE)
         size = log.stat().st_size
         pair.start(old)
         for process in (self.dice.choice(stack.workers), self.dice.choice(stack.apis)):

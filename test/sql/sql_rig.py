@@ -264,15 +264,15 @@ class Bench:
                          " SELECT count(*) FROM past", digests, digests), count, "tombstones")
         return calls, digests
 
-    def run(self, helpers=()):
-        """Every test of the class, in its order; those of the bench itself and `helpers` are no tests."""
+    def ready(self):
+        """What the tests of a class want to find."""
+
+    def run(self, *helpers):
+        """Every test of the class, in its order: what has no name of the bench or of `helpers`."""
         try:
             self.migrate()
-            for name, test in vars(type(self)).items():
-                if not callable(test) or name in helpers:
-                    continue
-                began = time.monotonic()
-                test(self)
-                print(f"{name} {time.monotonic() - began:.1f} s", flush=True)
+            self.ready()
+            rig.run(*((test, self) for name, test in vars(type(self)).items()
+                      if callable(test) and name not in helpers and not hasattr(Bench, name)))
         finally:
             self.stop()

@@ -4,14 +4,10 @@ answers sent again; the backstop that must find nothing, and does find what is p
 
 import json
 import random
-import sys
-import pathlib
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import test_store  # noqa: E402
-from test_store import Late, new_incarnation, week_of  # noqa: E402
-import rig  # noqa: E402
-from rig import check, equal  # noqa: E402
+from sql_rig import Bench, Late, Store, new_incarnation, week_of
+import rig
+from rig import check, equal
 
 counts = {"races": 0, "storms": 0}
 STORMS = 120
@@ -46,12 +42,9 @@ def sweep(store, most=1000):
             return woken
 
 
-class Inbox(test_store.Bench):
-    def __init__(self):
-        super().__init__()
-        self.incarnation = new_incarnation()
-
+class Tests(Bench):
     def ready(self):
+        self.c, self.incarnation = Store(self.cluster), new_incarnation()
         self.a.beat(self.incarnation, True)
         self.a.rows("UPDATE tool SET inputs = '{k,early}' RETURNING 1")
 
@@ -346,20 +339,6 @@ class Inbox(test_store.Bench):
         equal(self.a.one("SELECT count(*) FROM inbox WHERE task = %s", task), 0, "swept with it")
 
 
-def main():
-    bench = Inbox()
-    try:
-        bench.migrate()
-        bench.c = test_store.Store(bench.cluster)
-        bench.ready()
-        for name, test in vars(Inbox).items():
-            if callable(test) and name not in ("__init__", "ready", "one", "state", "again"):
-                test(bench)
-                print(name, flush=True)
-    finally:
-        bench.stop()
-    rig.finish("inbox", counts, {"races": 9, "storms": STORMS})
-
-
 if __name__ == "__main__":
-    main()
+    Tests().run("one", "state", "again")
+    rig.finish("inbox", counts, {"races": 9, "storms": STORMS})

@@ -3,19 +3,16 @@ between, nothing leaked, no tenant in another's way, backlogs refused; and what 
 table of a million rows."""
 
 import json
-import pathlib
+import os
 import random
-import sys
 import threading
 import time
 
 import psycopg
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import test_store  # noqa: E402
-from test_store import Late, new_incarnation  # noqa: E402
-import rig  # noqa: E402
-from rig import check, equal  # noqa: E402
+from sql_rig import Bench, Late, Store, digest, new_incarnation, week_of
+import rig
+from rig import check, equal
 
 counts = {"claims": 0, "kills": 0, "looks": 0}
 CLAIMERS = 8
@@ -28,7 +25,7 @@ ROWS_READ_MAX = 4_000  # of `work`, by one claim that has nothing to set aside
 BACKLOG = 5_000
 
 
-class Tests(test_store.Bench):
+class Tests(Bench):
     def tool_with(self, name=None, **limits):
         """A new version, current now, and its name."""
         name = name or self.fresh()
@@ -153,7 +150,7 @@ class Tests(test_store.Bench):
             check(late.blocked(), "the gate holds its rival")
             other, _ = self.tool_with()
             self.tasks(other, 1)
-            stores = test_store.Store(self.cluster)
+            stores = Store(self.cluster)
             free = Late(lambda: stores.accept((self.owner, tool, self.fresh(), "{}"))[0][0])
             equal(free.ended(), "new", "and no acceptance")
         equal((len(late.ended()), self.use(name)), (1, 3), "which then takes the third")
@@ -193,7 +190,7 @@ class Tests(test_store.Bench):
         def claimer(number):
             dice = random.Random(number)
             while going():
-                store, incarnation = test_store.Store(self.cluster), new_incarnation()
+                store, incarnation = Store(self.cluster), new_incarnation()
                 store.beat(incarnation, True)
                 held = []
                 for _ in range(dice.randrange(3, 40)):
@@ -226,7 +223,7 @@ class Tests(test_store.Bench):
                     buried.append(incarnation)
 
         def undertaker():
-            store = test_store.Store(self.cluster)
+            store = Store(self.cluster)
             while going():
                 with lock:
                     dead, buried[:] = buried[:], []
@@ -237,7 +234,7 @@ class Tests(test_store.Bench):
                 time.sleep(0.02)
 
         def watcher():
-            store = test_store.Store(self.cluster)
+            store = Store(self.cluster)
             while going():
                 rows = store.rows("SELECT owner, count(*) FROM work WHERE incarnation IS NOT NULL"
                                   " AND queue = %s GROUP BY owner", tool)
@@ -278,7 +275,7 @@ class Tests(test_store.Bench):
         equal([task for task, _ in got], [bytes(task) for task in bobs], "another tenant's is found")
         check(looks <= 4, "within four claims", looks)
         told = self.a.rows("SELECT state, message FROM poll_task(%s, %s, %s)",
-                           test_store.week_of(first[2]), [self.owner], [first[2]])[0]
+                           week_of(first[2]), [self.owner], [first[2]])[0]
         check(told[0] == "ready" and "turn" in (told[1] or ""), "its client is told", told)
         self.a.finish(held[0])
         equal([task for task, _ in self.take(one, tool, most=9)], [bytes(first[2])],
@@ -390,8 +387,8 @@ class Tests(test_store.Bench):
         equal(self.a.accept(calls[3])[0][0], "full", "but what backs off does")
         equal(self.a.rows("SELECT outcome FROM accept_call(%s, %s, %s, %s, %s, %s, '{NULL}', '{0}',"
                           " '{NULL}', '{1}', '{NULL}', '{NULL}', %s)", [self.owner], [newer],
-                          [test_store.os.urandom(16)], ["x"], [test_store.digest("{}")], ["{}"],
-                          [test_store.os.urandom(16)]), [("new",)],
+                          [os.urandom(16)], ["x"], [digest("{}")], ["{}"],
+                          [os.urandom(16)]), [("new",)],
               "a binary of the release before knows no bound")
 
     # --- what it reads ---
@@ -465,5 +462,5 @@ class Tests(test_store.Bench):
 
 
 if __name__ == "__main__":
-    Tests().run(("tool_with", "worker", "tasks", "flood", "rows", "empty", "take", "use", "aside", "reads"))
+    Tests().run("tool_with", "worker", "tasks", "flood", "rows", "empty", "take", "use", "aside", "reads")
     rig.finish("sql_limits", counts, {**STORM_MIN, "rows": 1_000_000})

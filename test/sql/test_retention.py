@@ -9,8 +9,7 @@ import subprocess
 import threading
 import time
 
-import test_store
-from test_store import Bench, Store, new_incarnation, week_of
+from sql_rig import Bench, Store, digest, new_incarnation, week_of
 import rig
 from rig import check, equal, until
 
@@ -59,7 +58,7 @@ class Race:
         check(set(answers) <= {"retried", "successor", "missing"}, "a retry has an answer", answers)
         check(answers.count("retried") <= 1, "there is one successor", answers)
         newest, until_ = store.rows("SELECT task, tombstone_until FROM effect WHERE digest = "
-                                    "%s", test_store.digest(
+                                    "%s", digest(
                                         f"{self.call[0]}/{self.call[1]}/{self.call[2]}")[:16])[0]
         successor = self.successor()
         if successor:
@@ -74,9 +73,8 @@ class Race:
                   f"nothing of it is left in {table}")
 
 
-class Retention(Bench):
-    def setup(self):
-        self.migrate()
+class Tests(Bench):
+    def ready(self):
         self.worker = new_incarnation()
         self.a.beat(self.worker, True)
         self.stores = [Store(self.cluster) for _ in range(8)]
@@ -261,19 +259,6 @@ class Retention(Bench):
         equal(process.wait(30), 0, "maintenance ends")
 
 
-def main():
-    bench = Retention()
-    try:
-        bench.setup()
-        for name in ("races", "tombstones_end_page_by_page", "a_pinned_week_is_emptied_and_kept",
-                     "a_leap_of_the_clock_sweeps_nothing"):
-            began = time.monotonic()
-            getattr(bench, name)()
-            print(f"{name} {time.monotonic() - began:.1f} s", flush=True)
-    finally:
-        bench.stop()
-    rig.finish("retention", counts, {**RACES_MIN, "weeks_dropped": 2})
-
-
 if __name__ == "__main__":
-    main()
+    Tests().run("ended_tasks", "batch", "pass_over_tombstones", "maintain", "log", "old_week", "end")
+    rig.finish("retention", counts, {**RACES_MIN, "weeks_dropped": 2})

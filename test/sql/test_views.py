@@ -4,16 +4,14 @@ read no more than they must."""
 
 import json
 import os
-import pathlib
 import subprocess
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import psycopg  # noqa: E402
-import test_store  # noqa: E402
-from test_store import new_incarnation, week_of  # noqa: E402
-import rig  # noqa: E402
-from rig import check, equal  # noqa: E402
+import psycopg
+
+from sql_rig import Bench, Store, new_incarnation
+from test_store import ROWS_READ_MAX
+import rig
+from rig import check, equal
 
 counts = {"states": 0, "refused": 0, "rows": 0}
 ROWS = 1_000_000
@@ -36,9 +34,8 @@ COLUMNS = {
 SECRETS = ("arguments", "inputs", "state", "result", "error", "token", "answers", "request")
 
 
-class Bench(test_store.Bench):
-    def begin(self):
-        self.migrate()
+class Tests(Bench):
+    def ready(self):
         self.phases = [{"name": "pay", "kind": "http", "effect": "keyed", "undo": {"kind": "http"}},
                        {"name": "mail", "kind": "http", "effect": "unsafe"}]
         self.tool = self.a.one(
@@ -53,7 +50,7 @@ class Bench(test_store.Bench):
         self.a.rows("INSERT INTO lease VALUES ('maintain', %s, now_() + interval '1 day') RETURNING 1",
                     new_incarnation())
         self.a.conn.execute("CREATE ROLE ann LOGIN; GRANT holdfast_reader TO ann")
-        self.reader = test_store.Store(self.cluster, "ann")
+        self.reader = Store(self.cluster, "ann")
         self.reader.conn.execute("RESET search_path")
 
     def run_task(self):
@@ -219,7 +216,7 @@ class Bench(test_store.Bench):
             """Scans of one plan that read a whole table, with what they gave."""
             if node["Node Type"] == "Seq Scan" and node["Actual Loops"]:
                 read = node["Actual Rows"] * node["Actual Loops"] + node.get("Rows Removed by Filter", 0)
-                if read > test_store.ROWS_READ_MAX:
+                if read > ROWS_READ_MAX:
                     yield node["Relation Name"].split("_w")[0]
             for child in node.get("Plans", ()):
                 yield from walks(child)
@@ -238,17 +235,6 @@ class Bench(test_store.Bench):
         equal(self.reader.one("SELECT count(*) FROM holdfast.waiting(%s)", task_id), 1, "and finds it")
 
 
-def main():
-    bench = Bench()
-    try:
-        bench.begin()
-        for name, test in vars(Bench).items():
-            if callable(test) and name not in ("begin", "run_task", "looks", "stands"):
-                test(bench)
-    finally:
-        bench.stop()
-    rig.finish("views", counts, {"states": 19, "refused": 30, "rows": ROWS})
-
-
 if __name__ == "__main__":
-    main()
+    Tests().run("run_task", "looks", "stands")
+    rig.finish("views", counts, {"states": 19, "refused": 30, "rows": ROWS})

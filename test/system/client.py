@@ -104,6 +104,10 @@ class Client:
         return json.dumps({"jsonrpc": "2.0", "id": self.number, "method": "tools/call", "params": {
             "name": tool, "arguments": arguments, "_meta": meta(), **params}}).encode()
 
+    def call_bytes(self, tool, arguments, **params):
+        """All of its bytes."""
+        return request_bytes(self.headers("tools/call", tool), self.body(tool, arguments, **params))
+
     def call(self, tool, arguments, headers=None, declare=True, extra_meta=None, **params):
         return self.request("tools/call", {"name": tool, "arguments": arguments, **params}, tool,
                             headers, declare, extra_meta)
@@ -168,9 +172,7 @@ class HeldCall:
         self.closed = False
 
     def send(self, headers, body):
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        self.socket.sendall(f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{lines}"
-                            f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        self.socket.sendall(request_bytes(headers, body.encode()))
 
     def hear(self, seconds=0.0):
         """What comes in that time, or nothing more once the stream has ended."""
@@ -248,6 +250,13 @@ def stored_part(answer):
     return json.dumps(kept, ensure_ascii=False)
 
 
+def request_bytes(headers, body, host="localhost"):
+    """A POST to /mcp."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return (f"POST /mcp HTTP/1.1\r\nHost: {host}\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
+            ).encode() + body
+
+
 def raw_exchange(port, data, seconds=5, half_close=False):
     """Sends bytes, reads until the peer closes, the answer is complete, or the time is over."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
@@ -291,7 +300,11 @@ def parse_raw(got):
     return Answer(int(lines[0].split(" ")[1]), headers, body)
 
 
-def reset_close(connection):
-    """Closes with RST."""
+def reset_when_closed(connection):
+    """It ends with RST instead of FIN."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def reset_close(connection):
+    reset_when_closed(connection)
     connection.close()

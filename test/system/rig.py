@@ -28,7 +28,7 @@ import psycopg
 
 from client import (  # noqa: F401 - tests have it from here
     EFFECT_META, META, TASKS, TERMINAL, VERSION, Answer, Client, HeldCall, complete, meta, parse_raw,
-    raw_exchange, reset_close, stored_part)
+    raw_exchange, request_bytes, reset_close, reset_when_closed, stored_part)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PREFIX = pathlib.Path(os.environ.get("RIG_PREFIX", ROOT / "zig-out"))
@@ -47,7 +47,9 @@ TOKENS = {"rig-alice": ("alice", "A"), "rig-bob": ("bob", "B"), "rig-anna": ("an
 _lock = threading.Lock()
 _passed = 0
 _failed = 0
-_chosen = None  # how many parts words on the command line chose
+# Of the command line: they choose parts, unless flags do something else with it.
+_words = [] if "".join(sys.argv[1:2]).startswith("-") else sys.argv[1:]
+_chosen = 0
 FAILURES_SHOWN_MAX = 30
 
 
@@ -75,16 +77,12 @@ def run(*parts):
     """Calls each in turn, a function or (function, argument...), and tells how long it took. Words
     on the command line choose those with one of them in their name."""
     global _chosen
-    words = sys.argv[1:]
-    if words:
-        _chosen = _chosen or 0
     for part in parts:
         call, *arguments = part if isinstance(part, tuple) else (part,)
         name = " ".join([call.__name__, *(word for word in arguments if isinstance(word, str))])
-        if words:
-            if not any(word in name for word in words):
-                continue
-            _chosen += 1
+        if _words and not any(word in name for word in _words):
+            continue
+        _chosen += 1
         began = time.monotonic()
         call(*arguments)
         print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
@@ -93,9 +91,9 @@ def run(*parts):
 def finish(name, counts, at_least=None):
     """`at_least`: count -> number below which the test has not done what it promises, unless words
     chose some of its parts."""
-    if _chosen == 0:
-        check(False, f"no part has {' or '.join(sys.argv[1:])} in its name")
-    for count, least in (at_least or {}).items() if _chosen is None else ():
+    if _words and not _chosen:
+        check(False, f"no part of it has {' or '.join(_words)} in its name")
+    for count, least in () if _words else (at_least or {}).items():
         check(counts.get(count, 0) >= least, f"{count} below {least}", counts.get(count, 0))
     print(json.dumps({"test": name, "passed": _passed, "failed": _failed, **counts}), flush=True)
     sys.exit(1 if _failed else 0)
@@ -250,8 +248,8 @@ class Cluster:
                          **(settings or {})}
         self.run("initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
                  "--locale=C.UTF-8", "--no-sync")
-        self.run("sh", "-c", 'cat >> "$0"', self.data / "postgresql.conf", text="".join(
-            f"{name} = {value}\n" for name, value in self.settings.items()))
+        self.write("postgresql.conf", "".join(
+            f"{name} = {value}\n" for name, value in self.settings.items()), append=True)
         self.start()
         with self.connect("postgres") as admin:
             admin.execute("CREATE DATABASE holdfast")
@@ -263,6 +261,10 @@ class Cluster:
                               cwd=self.folder, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"{program}: {done.stdout}{done.stderr}")
+
+    def write(self, name, text, append=False):
+        """A file of its data folder."""
+        self.run("sh", "-c", f'cat {">>" if append else ">"} "$0"', self.data / name, text=text)
 
     def start(self):
         # Its output goes to the log file alone: an inherited pipe would never be closed.
@@ -472,8 +474,21 @@ class Stack:
             return cursor.fetchall() if cursor.description else []
 
     def task_rows(self, effect_id):
-        return self.query("SELECT task, owner, tool, accepted FROM holdfast.task "
-                          "WHERE effect_id = %s", (effect_id,))
+        return self.query("SELECT task FROM holdfast.task WHERE effect_id = %s", (effect_id,))
+
+    def task_of(self, effect_id):
+        rows = self.task_rows(effect_id)
+        return task_text(rows[0][0]) if rows else None
+
+    def state(self, task_id):
+        """Of an open task; None of another."""
+        rows = self.query("SELECT state FROM holdfast.work WHERE task = %s", (task_bytes(task_id),))
+        return rows[0][0] if rows else None
+
+    def state_of(self, effect_id):
+        """Of its task, "over" once that has ended; None where there is none."""
+        task_id = self.task_of(effect_id)
+        return task_id and (self.state(task_id) or "over")
 
     def steps(self, task_id):
         """(place, kind, name, attempt, derived_key, token) in place order."""

@@ -130,16 +130,12 @@ class Stream:
 
     def __init__(self, tool, effect_id, token=None, port=None):
         self.port = port or stack.apis[0].port
-        params = {"name": tool, "arguments": {"effect_id": effect_id}, "_meta": rig.meta(False)}
-        if token is not None:
-            params["_meta"]["progressToken"] = token
-        body = json.dumps({"jsonrpc": "2.0", "id": "s", "method": "tools/call", "params": params})
-        headers = "".join(f"{name}: {value}\r\n" for name, value in
-                          rig.Client(0).headers("tools/call", tool).items())
+        more = {} if token is None else {"progressToken": token}
+        call = rig.Client(0).call_bytes(tool, {"effect_id": effect_id},
+                                        _meta=rig.meta(False, **more))
         self.gaps = []
         with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
-            connection.sendall(f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{headers}"
-                               f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+            connection.sendall(call)
             self.got = self.read(connection)
         self.head, _, rest = self.got.partition(b"\r\n\r\n")
         self.is_stream = b"Content-Type: text/event-stream" in self.head
@@ -256,11 +252,7 @@ def quiet_stream():
 def leave(effect_id, when):
     """Sends the call and goes: "body" sent, a millisecond later, at the first byte of the answer."""
     with socket.create_connection(("127.0.0.1", random.choice(stack.apis).port)) as connection:
-        body = client.body("rig_report", {"effect_id": effect_id})
-        lines = "".join(f"{name}: {value}\r\n" for name, value in
-                        client.headers("tools/call", "rig_report").items())
-        connection.sendall(f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{lines}"
-                           f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        connection.sendall(client.call_bytes("rig_report", {"effect_id": effect_id}))
         if when == "later":
             time.sleep(0.001)
         if when == "answer":

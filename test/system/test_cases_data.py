@@ -5,6 +5,7 @@ one try, the wire carries strict JSON, and no text is cut short without saying s
 on its way in is not stored and leaves its key free."""
 
 import codecs
+import functools
 import gzip
 import json
 import re
@@ -124,13 +125,17 @@ def own():
     return local.client
 
 
-def each(work, items):
-    """work(*item) for all of them, a few at a time."""
-    def lane(number):
-        for item in items[number::LANES]:
-            work(*item)
+def of_each_text(part):
+    """All of TEXTS, a few at a time."""
+    @functools.wraps(part)
+    def whole():
+        def lane(number):
+            for name, text in list(TEXTS.items())[number::LANES]:
+                part(name, *text)
 
-    rig.in_parallel(lane, range(LANES))
+        rig.in_parallel(lane, range(LANES))
+
+    return whole
 
 
 def pairs(members):
@@ -204,6 +209,7 @@ def refused_by_name(task, what):
           f"{what}: isError that says why", task)
 
 
+@of_each_text
 def b025_b026_in_a_result_of_frames(name, data, good):
     odd = {"$text": data.hex()}
     for place, value in (("value", odd), ("a member", {"a": [1, odd]}),
@@ -223,6 +229,7 @@ def b025_b026_in_a_result_of_frames(name, data, good):
         equal(got if good else marks[0], wanted if good else marks[1], f"{what}: whole")
 
 
+@of_each_text
 def b025_b026_in_other_words_of_frames(name, data, good):
     odd = {"$text": data.hex()}
     what = f"B025/B026 frames, error: {name}"
@@ -272,6 +279,7 @@ def last(task):
     return ((task.get("result") or {}).get("structuredContent") or {}).get("last")
 
 
+@of_each_text
 def b025_b026_in_the_output_of_a_plain_program(name, data, good):
     what = f"B025/B026 plain, stderr: {name}"
     task = says([["err", data.hex(), 0], ["exit", b"3".hex(), 0]], what)
@@ -313,6 +321,7 @@ def b026_output_in_many_pieces():
             refused_by_name(task, "B026 plain, over a MiB")
 
 
+@of_each_text
 def b025_b026_in_steps_and_files(name, data, good):
     what = f"B025/B026 step's output: {name}"
     equal(last(says([["step", data.hex(), 0]], what)), {"same": [True, True]}, what)
@@ -520,12 +529,9 @@ def inbound(name, text, wanted):
     counts["inbound"] += 1
 
 
-for part in (b025_b026_in_a_result_of_frames, b025_b026_in_other_words_of_frames,
-             b025_b026_in_the_output_of_a_plain_program, b025_b026_in_steps_and_files):
-    part_began = time.monotonic()
-    each(part, [(name, *text) for name, text in TEXTS.items()])
-    print(f"{part.__name__}: {time.monotonic() - part_began:.1f} s", flush=True)
-rig.run(b026_output_in_many_pieces, b025_b026_in_answers_of_a_downstream,
+rig.run(b025_b026_in_a_result_of_frames, b025_b026_in_other_words_of_frames,
+        b025_b026_in_the_output_of_a_plain_program, b025_b026_in_steps_and_files,
+        b026_output_in_many_pieces, b025_b026_in_answers_of_a_downstream,
         b025_b026_in_json_of_a_downstream, b025_b026_in_sql_phases, b025_b026_on_their_way_in)
 for worker in stack.workers:
     check(worker.alive(), "B026 the worker lives")

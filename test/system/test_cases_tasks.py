@@ -40,12 +40,6 @@ def call(client, tool, effect_id, plan):
     return client.call(tool, {"effect_id": effect_id, "plan": json.dumps(plan)})
 
 
-def task_state(task_id):
-    rows = stack.query("SELECT state FROM holdfast.work WHERE task = %s",
-                       (rig.task_bytes(task_id),))
-    return rows[0][0] if rows else None
-
-
 # --- B019 ----------------------------------------------------------------------------------------
 
 def b019_retention_counts_from_the_end():
@@ -116,12 +110,12 @@ def b019_no_open_task_is_ever_swept():
                          {"P3": [{"error": "x", "retry": True, "starts": [1, 2]}]}).task_id
     stack.steer(lose_answers=1)
     held[lost] = client.call("lost", {"effect_id": lost}).task_id
-    until(lambda: task_state(held[lost]) == "unknown", 20, "B019 unknown")
+    until(lambda: stack.state(held[lost]) == "unknown", 20, "B019 unknown")
     leaver = threading.Thread(target=hang_up, args=(parked, {"P1": [{"gate": "in"}]}))
     leaver.start()
     leaver.join()
-    held[parked] = until(lambda: task_id_of(parked), 10, "B019 parked: there")
-    until(lambda: task_state(held[parked]) == "parked", 10, "B019 parked")
+    held[parked] = until(lambda: stack.task_of(parked), 10, "B019 parked: there")
+    until(lambda: stack.state(held[parked]) == "parked", 10, "B019 parked")
     end = time.monotonic() + 3 * TTL_MS / 1000
     while time.monotonic() < end:
         for effect_id, task in held.items():
@@ -134,7 +128,7 @@ def b019_no_open_task_is_ever_swept():
         stack.open_gate(effect_id, "in")
     again = call(client, "brief", parked, {"P1": [{"gate": "in"}]})
     equal(again.task_id, held[parked], "B019 parked: the same effect ID takes it up")
-    equal(task_state(held[lost]), "unknown", "B019 unknown stays, past its TTL")
+    equal(stack.state(held[lost]), "unknown", "B019 unknown stays, past its TTL")
     for effect_id in (gate, backing, parked):
         equal(end_of(client, effect_id, held), "completed", "B019 open: completed in the end")
         counts["kept_open"] += 1
@@ -147,11 +141,6 @@ def end_of(client, effect_id, held):
     if answer.code == -32602:  # it ended, and was kept as long as it should
         return "completed" if stack.run_log(effect_id, "end") else "gone"
     return answer.result["status"]
-
-
-def task_id_of(effect_id):
-    rows = stack.task_rows(effect_id)
-    return rows and "tsk_" + base64.urlsafe_b64encode(bytes(rows[0][0])).decode().rstrip("=")
 
 
 def hang_up(effect_id, plan):

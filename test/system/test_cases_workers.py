@@ -20,7 +20,6 @@ LONG_MS = 4 * LEASE_MS
 NOTICED_S = 10.0  # by default settings, from the kill to the reaper's word
 BUSY_S = 5.0      # for a busy machine to start the phase again after it
 counts = {"long": 0, "stale_acts": 0, "sweeper_stops": 0, "taken_over": 0}
-TEXT = {"type": "string"}
 
 
 def tool(name, phase, programs):
@@ -499,23 +498,15 @@ def b040_the_killed_are_replaced_within_seconds():
     stack.stop()
 
 
-def small_parts():
-    stack = small_stack()
-    for part, *more in ((b037_work_longer_than_its_lease_runs_once,),
-                        (b037_who_cannot_beat_stops_its_work_before_another_starts_it,),
-                        (b038_a_stale_worker_changes_nothing, "woken"),
-                        (b038_a_stale_worker_changes_nothing, "SIGTERM"),
-                        (b038_a_stale_statement_changes_nothing,),
-                        (b038_a_stale_sweeper_takes_nothing_from_the_living,)):
-        began = time.monotonic()
-        part(stack, *more)
-        print(f"{part.__name__} {more}: {time.monotonic() - began:.1f} s", flush=True)
-    for worker in stack.workers:
-        check(worker.alive(), f"{worker.name} lives")
-    stack.stop()
-
-
-b040_the_killed_are_replaced_within_seconds()
-small_parts()
+rig.run(b040_the_killed_are_replaced_within_seconds)
+small = small_stack()
+rig.run((b037_work_longer_than_its_lease_runs_once, small),
+        (b037_who_cannot_beat_stops_its_work_before_another_starts_it, small),
+        (b038_a_stale_worker_changes_nothing, small, "woken"),
+        (b038_a_stale_worker_changes_nothing, small, "SIGTERM"),
+        (b038_a_stale_statement_changes_nothing, small),
+        (b038_a_stale_sweeper_takes_nothing_from_the_living, small))
+for one in small.workers:
+    check(one.alive(), f"{one.name} lives")
 rig.finish("cases_workers", counts, {"long": 10, "stale_acts": 3 * len(ACTS), "sweeper_stops": 10,
                                      "taken_over": 35})

@@ -225,10 +225,7 @@ def no_cancel():
 def main():
     no_cancel()
     stack = Two(apis=2, workers=2, tools=[rig.probe_tool(), sql_tool()], settings=QUICK)
-    for part in (read_only, demoted, killed):
-        began = time.monotonic()
-        part(stack)
-        print(f"{part.__name__} {time.monotonic() - began:.1f} s", flush=True)
+    rig.run(*((part, stack) for part in (read_only, demoted, killed)))
     stack.stop()
     rig.finish("failover", counts, {"gaps": 2, "tasks": 3 * RUNNING})
 

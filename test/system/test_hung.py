@@ -36,7 +36,7 @@ class Stack(rig.Stack):
     """Each worker reaches Postgres through a relay of its own."""
 
     def start_worker(self, name):
-        one = relay.Relay(self.cluster.folder / ".s.PGSQL.5432")
+        one = relay.Relay(self.cluster)
         self.environment["HOLDFAST_WORKER_DSN"] = (
             f"host=127.0.0.1 port={one.port} sslmode=disable gssencmode=disable dbname=holdfast "
             "user=holdfast_worker")
@@ -139,13 +139,8 @@ def another_takes_over(name, fault):
         equal(old.terminate(), 0, f"{name}: and ends well")
 
 
-for part, *arguments in ((times_out,), (another_takes_over, "worker_killed", kill),
-                         (another_takes_over, "worker_stopped", stop),
-                         (another_takes_over, "postgres_lost", cut_off)):
-    began = time.monotonic()
-    part(*arguments)
-    print(f"{' '.join(map(str, arguments[:1])) or 'times_out'}: {time.monotonic() - began:.1f} s",
-          flush=True)
+rig.run(times_out, (another_takes_over, "worker_killed", kill),
+        (another_takes_over, "worker_stopped", stop), (another_takes_over, "postgres_lost", cut_off))
 rig.finish("hung", counts, {"timed_out": len(SHAPES), "worker_killed": len(OF_THE_WORKER),
                             "worker_stopped": len(OF_THE_WORKER),
                             "postgres_lost": len(OF_THE_WORKER), "beats": 500})

@@ -4,8 +4,6 @@ programs that ask, answered, declined, left alone, answered early, twice, in par
 stranger, with workers and API processes killed at each step. A task that waits holds no slot."""
 
 import json
-import os
-import signal
 import socket
 import time
 import uuid
@@ -390,10 +388,7 @@ def plain_clients_wait():
     check("input" in text and "Sure?" in text, "task_status says so", text)
     # Hung up: parked; answered meanwhile; taken up again.
     sock = socket.create_connection(("127.0.0.1", stack.apis[0].port))
-    body = plain.body("waits", arguments, _meta=capable)
-    head = "".join(f"{k}: {v}\r\n" for k, v in plain.headers("tools/call", "waits").items())
-    sock.sendall(f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}Content-Length: {len(body)}\r\n\r\n"
-                 .encode() + body)
+    sock.sendall(plain.call_bytes("waits", arguments, _meta=capable))
     until(lambda: stack.query("SELECT 1 FROM holdfast.work WHERE task = %s AND attached IS NOT NULL",
                               (rig.task_bytes(task),)), 10, "attached")
     rig.reset_close(sock)
@@ -481,23 +476,16 @@ def the_command_line_asks():
     equal(said.count("Delete cli?") <= 2, True, "and not in each poll")
 
 
-TESTS = [accepted_and_declined, the_first_answer_wins, parts_and_strangers, misfits_are_asked_again,
-         early_answers_are_kept, time_outs, capabilities, polls_are_stable, programs_ask,
-         plain_programs_ask, the_slot_is_free, plain_clients_wait, kills, the_command_line_asks]
-
 stack = rig.Stack(apis=2, workers=1, tools=tools(),
                   settings={"worker": {"slots": 1, "beat_ms": 100, "lease_ms": 600},
                             "api": {"beat_ms": 100},
                             "maintain": {"lease_ms": 600, "maintain_ms": 50}})
 alice, other = stack.client(), stack.client(api=1)
-chosen = os.environ.get("ONLY", "")
-for test in TESTS:
-    if chosen in test.__name__:
-        began = time.monotonic()
-        test()
-        print(f"{test.__name__} {time.monotonic() - began:.1f} s", flush=True)
+rig.run(accepted_and_declined, the_first_answer_wins, parts_and_strangers, misfits_are_asked_again,
+        early_answers_are_kept, time_outs, capabilities, polls_are_stable, programs_ask,
+        plain_programs_ask, the_slot_is_free, plain_clients_wait, kills, the_command_line_asks)
 for task in stack.query("SELECT count(*) FROM holdfast.event WHERE kind = 'overlooked'"):
     equal(task[0], 0, "nothing had to be woken by the backstop")
 for process in stack.apis + stack.workers + stack.maintains:
     check(process.alive(), f"{process.name} lives to the end")
-rig.finish("input", counts, {} if chosen else {"asked": 30, "answered": 40, "kills": 8, "polls_compared": 40})
+rig.finish("input", counts, {"asked": 30, "answered": 40, "kills": 8, "polls_compared": 40})

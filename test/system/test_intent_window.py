@@ -2,7 +2,6 @@
 """For clients that re-send without a key (R1.9), off by default and per tool: equal calls within the
 intent window are one; the member of _meta that a tool names is a key where no other came."""
 
-import json
 import time
 import uuid
 

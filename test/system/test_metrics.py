@@ -231,14 +231,10 @@ def plain():
     equal(answer.status, 200, "a plain call")
     equal(ended(), 1, "ended with its outcome")
     effect_id = new_id()
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
-        "name": "probe", "_meta": rig.meta(False), "arguments": {
-            "effect_id": effect_id, "plan": json.dumps({"P1": [{"gate": "in"}]})}}}).encode()
-    head = "".join(f"{name}: {value}\r\n" for name, value in
-                   client.headers("tools/call", "probe").items())
     with socket.create_connection(("127.0.0.1", stack.apis[0].port)) as caller:
-        caller.sendall(f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{head}"
-                       f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        caller.sendall(client.call_bytes("probe", {
+            "effect_id": effect_id, "plan": json.dumps({"P1": [{"gate": "in"}]})},
+            _meta=rig.meta(False)))
         stack.at_gate(effect_id, "in")
         api.until("streams_open", "", lambda n: n == 1)
         equal(api.value("plain_calls_open"), 1, "it waits")

@@ -51,11 +51,6 @@ def why(task, code, *words):
     return done.stdout
 
 
-def state(task):
-    rows = stack.query("SELECT state FROM holdfast.work WHERE task = %s", (rig.task_bytes(task),))
-    return rows[0][0] if rows else None
-
-
 def effect(answer):
     return answer.result["_meta"][rig.EFFECT_META]
 
@@ -158,7 +153,7 @@ def backing_off_and_unknown():
     stack.downstream.kill()
     effect_id = fresh("back-off")
     task = client.call("slow", {"effect_id": effect_id}).task_id
-    until(lambda: state(task) == "scheduled", 20, "it backs off")
+    until(lambda: stack.state(task) == "scheduled", 20, "it backs off")
     why(task, 0, "backs off until", "post", "attempt 1")
     stack.downstream.start()
     until(lambda: stack.http("GET", "/healthz")[0] == 200, 20, "downstream is back")
@@ -172,13 +167,13 @@ def what_may_have_happened_is_asked_for_first():
     effect_id = fresh("maybe")
     stack.steer(mode="honour", lose_answers=1)
     task = client.call("blind", {"effect_id": effect_id}).task_id
-    until(lambda: state(task) == "unknown", 20, "unknown")
+    until(lambda: stack.state(task) == "unknown", 20, "unknown")
     why(task, 5, "nobody can tell", "post", "settle")
     operate("retry", task, code=1)
     stack.command("settle", task, "fail", *BY)
     successor = operate("retry", task).split()[-1]
     counts["successors"] += 1
-    until(lambda: state(successor) == "unknown", 20, "the successor is unknown, too")
+    until(lambda: stack.state(successor) == "unknown", 20, "the successor is unknown, too")
     equal(len(stack.requests("/ledger")) - before_blind(effect_id), 1, "nothing was sent again")
     stack.command("settle", successor, "done", "--state", "{}", *BY)
     equal(client.wait(successor).result["status"], "completed", "a person said that it happened")
@@ -201,7 +196,7 @@ def a_task_is_paused():
     until(lambda: stack.effects_by_id().get(effect_id), 20, "its request is on the wire")
     said = operate("pause", task)
     check("paused" in said, "asked, or paused", said)
-    until(lambda: state(task) == "paused", 10, "paused")
+    until(lambda: stack.state(task) == "paused", 10, "paused")
     counts["paused"] += 1
     stack.steer(mode="honour")
     equal([step[2] for step in stack.steps(task)], ["P1", "P2"], "what was in flight is committed")
@@ -229,11 +224,11 @@ def an_act_takes_an_effect_id():
     stack.downstream.kill()
     effect_id = fresh("alone")
     task = client.call("slow", {"effect_id": effect_id}).task_id
-    until(lambda: state(task) == "scheduled", 20, "it backs off")
+    until(lambda: stack.state(task) == "scheduled", 20, "it backs off")
     operate("pause", effect_id)
-    equal(state(task), "paused", "paused by its effect ID")
+    equal(stack.state(task), "paused", "paused by its effect ID")
     operate("resume", "--task", effect_id)
-    until(lambda: state(task) == "scheduled", 20, "resumed; it backs off again")
+    until(lambda: stack.state(task) == "scheduled", 20, "resumed; it backs off again")
     check("due now" in operate("retry", effect_id), "retried")
     operate("cancel", effect_id)
     equal(client.wait(task).result["status"], "cancelled", "cancelled")
@@ -347,12 +342,12 @@ def filters_count_first():
     stack.downstream.kill()
     tasks = [client.call("slow", {"effect_id": fresh("many")}).task_id for _ in range(5)]
     for task in tasks:
-        until(lambda task=task: state(task) == "scheduled", 20, "backs off")
+        until(lambda task=task: stack.state(task) == "scheduled", 20, "backs off")
     check("5: paused" in operate("pause", "--state", "scheduled", "--tool", "slow", "--yes"), "paused")
-    equal({state(task) for task in tasks}, {"paused"}, "all five")
+    equal({stack.state(task) for task in tasks}, {"paused"}, "all five")
     check("4: " not in operate("resume", "--state", "paused", "--tool", "slow", "--yes"), "resumed")
     for task in tasks:
-        until(lambda task=task: state(task) == "scheduled", 20, "backs off again")
+        until(lambda task=task: stack.state(task) == "scheduled", 20, "backs off again")
     operate("cancel", tasks[0])
     equal(client.wait(tasks[0]).result["status"], "cancelled", "an operator's cancel")
     check("4: " in operate("cancel", "--state", "scheduled", "--yes"), "and one by filter")
@@ -374,7 +369,7 @@ def why_nobody_runs_it():
     why(task, 5, "stalls", "no maintenance leads")
     worker.kill()
     stack.maintains[0].start()
-    until(lambda: state(task) == "ready", 30, "taken back")
+    until(lambda: stack.state(task) == "ready", 30, "taken back")
     why(task, 5, "no worker is running")
     # One that knows no version of this tool.
     stack.query("INSERT INTO holdfast.worker (incarnation, role, serves, started, seen) SELECT"

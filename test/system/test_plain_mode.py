@@ -8,7 +8,6 @@ import hashlib
 import json
 import pathlib
 import re
-import signal
 import subprocess
 import time
 import uuid

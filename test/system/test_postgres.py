@@ -7,14 +7,7 @@ short outage stops the engine) and B052 (too many connections, disk full)."""
 import contextlib
 import http.client
 import json
-import os
-import pathlib
-import select
-import shutil
-import signal
 import socket
-import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -22,7 +15,9 @@ import uuid
 import psycopg
 
 import rig
+from pair import Node, crash, start
 from patience import soon
+from relay import Relay
 from rig import check, equal, until
 
 counts = {"outages": 0, "cells": 0, "tool_cells": 0, "failovers": 0, "poison": 0, "wakes": 0}
@@ -69,20 +64,13 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER rig AFTER INSERT ON holdfast.effect FOR EACH STATEMENT
-    EXECUTE FUNCTION public.rig_fault('accept');
-CREATE TRIGGER rig AFTER UPDATE ON holdfast.work FOR EACH STATEMENT
-    EXECUTE FUNCTION public.rig_fault('claim');
-CREATE TRIGGER rig AFTER INSERT ON holdfast.step FOR EACH STATEMENT
-    EXECUTE FUNCTION public.rig_fault('step');
-CREATE TRIGGER rig_end AFTER DELETE ON holdfast.work FOR EACH STATEMENT
-    EXECUTE FUNCTION public.rig_fault('finish');
-CREATE TRIGGER rig AFTER UPDATE ON holdfast.worker FOR EACH STATEMENT
-    EXECUTE FUNCTION public.rig_fault('beat');
-CREATE TRIGGER rig AFTER INSERT ON holdfast_tool_entry.done FOR EACH STATEMENT
-    EXECUTE FUNCTION public.rig_fault('tool');
 """
-POINTS = ("accept", "claim", "step", "finish", "beat")
+POINTS = {"accept": "INSERT ON holdfast.effect", "claim": "UPDATE ON holdfast.work",
+          "step": "INSERT ON holdfast.step", "finish": "DELETE ON holdfast.work",
+          "beat": "UPDATE ON holdfast.worker"}
+FAULTS += "".join(f"CREATE TRIGGER rig_{point} AFTER {act} FOR EACH STATEMENT "
+                  f"EXECUTE FUNCTION public.rig_fault('{point}');\n" for point, act in
+                  {**POINTS, "tool": "INSERT ON holdfast_tool_entry.done"}.items())
 STATES = ("40001", "40P01", "53100", "53200", "55P03", "58030", "25006", "57P01", "57014", "42883",
           "XX000", "08006", "01000")
 
@@ -96,55 +84,6 @@ def sql_tool(**phase):
 
 
 POST = json.dumps({"P2": [{"post": True}]})
-
-
-class Proxy:
-    """TCP in front of a cluster's socket file. Frozen, it passes nothing and closes nothing, and
-    takes new connections into silence: a network that swallows everything."""
-
-    def __init__(self, cluster):
-        self.path = str(cluster.folder / ".s.PGSQL.5432")
-        self.frozen = False
-        self.pairs = {}
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.run, daemon=True).start()
-
-    def accept(self):
-        client, _ = self.listener.accept()
-        server = socket.socket(socket.AF_UNIX)
-        try:
-            server.connect(self.path)
-        except OSError:
-            client.close()
-            return
-        self.pairs[client], self.pairs[server] = server, client
-
-    def run(self):
-        while True:
-            if self.frozen:
-                time.sleep(0.01)
-                continue
-            for ready in select.select([self.listener, *self.pairs], [], [], 0.02)[0]:
-                if ready is self.listener:
-                    self.accept()
-                elif not self.frozen:
-                    self.move(ready)
-
-    def move(self, source):
-        target = self.pairs.get(source)
-        if target is None:
-            return
-        try:
-            data = source.recv(65536)
-            if data:
-                target.sendall(data)
-                return
-        except OSError:
-            pass
-        for end in (source, target):
-            self.pairs.pop(end, None)
-            end.close()
 
 
 class Hosts(rig.Stack):
@@ -396,14 +335,14 @@ def outage(stack, seconds, mode):
 def silence(stack, proxy):
     """Postgres takes connections and never answers: 503 in time, not ready, and back by itself."""
     client = stack.client()
-    proxy.frozen = True
+    proxy.open.clear()
     asked = time.monotonic()
     answer = client.call("probe", {"effect_id": fresh(), "plan": POST})
     # It may have been sent and committed: nobody knows.
     equal((answer.status, (answer.data or {}).get("executed")), (503, "maybe"), "silence: 503, maybe")
     soon(asked, GIVE_UP_S, "silence: told in time")
     until(lambda: not_ready(stack), 10, "silence: not ready")
-    proxy.frozen = False
+    proxy.open.set()
     until(lambda: ready(stack), WRITES_AGAIN_S, "silence: ready again")
     completed(client, begin(client)[1], "silence is over")
     all_alive(stack, "silence")
@@ -500,33 +439,6 @@ def wakes(stack):
 
 # --- hosts ---------------------------------------------------------------------------------------
 
-class Standby(rig.Cluster):
-    """Made before what it follows, so that its address is known to all from the start."""
-
-    def __init__(self, folder):  # pylint: disable=super-init-not-called
-        self.folder = pathlib.Path(folder)
-        self.data = self.folder / "pg"
-        os.chmod(self.folder, 0o711)
-
-    def follow(self, primary):
-        self.as_user = primary.as_user
-        if self.as_user:
-            shutil.chown(self.folder, "postgres", "postgres")
-        self.run("pg_basebackup", "-h", primary.folder, "-U", "postgres", "-D", self.data,
-                 "-R", "--checkpoint=fast", "--no-sync")
-        self.run("sh", "-c", 'cat >> "$0"', self.data / "postgresql.conf",
-                 text=f"unix_socket_directories = '{self.folder}'\n")
-        self.start()
-
-    def leave(self):
-        if self.data.exists():
-            self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def promote(self):
-        self.run("pg_ctl", "-w", "-D", self.data, "promote")
-
-
 def accepted_by(cluster):
     with cluster.connect() as admin:
         return {row[0] for row in admin.execute("SELECT effect_id FROM holdfast.task")}
@@ -535,25 +447,21 @@ def accepted_by(cluster):
 def failover():
     """kill -9 of the primary, its synchronous standby promoted: all that was accepted goes on. The
     old primary comes back as it was: nobody writes to it any more."""
-    folder = tempfile.mkdtemp(prefix="hf-rig-")
-    standby = Standby(folder)
-    rig.atexit.register(standby.leave)
-
     class Two(Hosts):
+        standby = None
+
         def where(self, cluster):  # the standby stands first: it must be passed by
-            return f"host={folder},{cluster.folder}"
+            if not self.standby:
+                self.primary, self.standby = cluster, Node(self.folder / "standby", cluster)
+            return f"host={self.standby.folder},{self.primary.folder}"
 
         def stop(self):
-            self.first.stop()
+            for node in (self.standby, self.primary):
+                node.stop()
             super().stop()
 
-        @property
-        def first(self):
-            return self.old or self.cluster
-        old = None
-
     stack = Two(tools=[rig.probe_tool(), sql_tool()], apis=2, settings=QUICK)
-    primary = stack.old = stack.cluster
+    primary, standby = stack.primary, stack.standby
     client = stack.client()
     completed(client, begin(client)[1], "a host is down from the start")
     standby.follow(primary)
@@ -578,8 +486,7 @@ def failover():
     for thread in threads:
         thread.start()
     time.sleep(2)
-    postmaster = int((primary.data / "postmaster.pid").read_text().split()[0])
-    os.kill(postmaster, signal.SIGKILL)
+    crash(primary)
     before = len(told)
     until(lambda: not_ready(stack), 10, "fail-over: not ready")
     time.sleep(1)
@@ -600,17 +507,12 @@ def failover():
     all_alive(stack, "fail-over")
     stale(stack, primary, standby, client)
     stack.stop()
-    standby.leave()
 
 
 def stale(stack, primary, standby, client):
     """The old primary is back, on its old timeline and writable."""
-    (primary.data / "postgresql.auto.conf").write_text("")
-    if os.geteuid() == 0:
-        shutil.chown(primary.data / "postgresql.auto.conf", "postgres", "postgres")
-    # Nobody of its own time may be there still.
-    (primary.data / "postmaster.pid").unlink(missing_ok=True)
-    primary.start()
+    primary.write("postgresql.auto.conf", "")
+    start(primary)
     before = accepted_by(primary)
     with standby.connect() as admin:
         admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -635,7 +537,6 @@ def stale(stack, primary, standby, client):
     standby.start()
     until(lambda: ready(stack), WRITES_AGAIN_S, "stale: the new one is back: ready")
     completed(client, begin(client)[1], "stale: goes on")
-    primary.stop()
 
 
 def black_holes():
@@ -645,7 +546,7 @@ def black_holes():
 
     class Many(Hosts):
         def where(self, cluster):
-            self.proxy = self.proxy or Proxy(cluster)
+            self.proxy = self.proxy or Relay(cluster)
             refused = rig.free_port()
             return (f"host=127.0.0.1,no-such-host.invalid,localhost,localhost "
                     f"port={hole.getsockname()[1]},5432,{refused},{self.proxy.port} "
@@ -673,7 +574,7 @@ def default_settings():
     class Frozen(Hosts):
         def start(self, name, argv):
             if name == "worker-1":
-                self.proxy = Proxy(self.cluster)
+                self.proxy = Relay(self.cluster)
                 self.before = {"worker-1": f"host=127.0.0.1 port={self.proxy.port} "
                                            f"sslmode=disable gssencmode=disable"}
             return super().start(name, argv)
@@ -683,7 +584,7 @@ def default_settings():
     effect_id, task_id = begin(client, "entry", n=1.5)
     asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
     until(lambda: stack.query(asleep)[0][0], 10, "the statement runs")
-    stack.proxy.frozen = True
+    stack.proxy.open.clear()
     began = time.monotonic()
     second = stack.start_worker("worker-2")
 
@@ -704,7 +605,7 @@ def default_settings():
     completed(client, task_id, "another worker took it")
     equal(stack.query("SELECT count(*) FROM holdfast_tool_entry.done WHERE effect_id = %s",
                       (effect_id,)), [(1,)], "one row")
-    stack.proxy.frozen = False
+    stack.proxy.open.set()
     check(second.alive(), "the second worker is alive")
     stack.stop()
 
@@ -713,29 +614,16 @@ def one_cluster():
     stack = rig.Stack(apis=2, tools=[rig.probe_tool(), sql_tool()], settings=QUICK)
     with stack.cluster.connect() as admin:
         admin.execute(FAULTS)
-    for part in (every_state, tool_states, disk_full, too_many_connections, read_only, poison, wakes):
-        timed(part, stack)
-    for seconds, mode in ((1, "fast"), (32, "immediate")):
-        timed(outage, stack, seconds, mode)
+    rig.run(*((part, stack) for part in (every_state, tool_states, disk_full, too_many_connections,
+                                         read_only, poison, wakes)),
+            (outage, stack, 1, "fast"), (outage, stack, 32, "immediate"))
     stack.stop()
 
 
-def timed(part, *args):
-    """Those named as arguments of the program, or all."""
-    if sys.argv[1:] and part.__name__ not in sys.argv[1:]:
-        return
-    began = time.monotonic()
-    part(*args)
-    print(f"{part.__name__} {args[1:]} {time.monotonic() - began:.1f} s", flush=True)
-
-
 def main():
-    whole = ("failover", "black_holes", "default_settings")
-    if set(sys.argv[1:]) - set(whole) or not sys.argv[1:]:
-        one_cluster()
-    for part in (failover, black_holes, default_settings):
-        timed(part)
-    rig.finish("postgres", counts, {} if sys.argv[1:] else {
+    one_cluster()
+    rig.run(failover, black_holes, default_settings)
+    rig.finish("postgres", counts, {
         "outages": 3, "cells": len(STATES) * len(POINTS), "tool_cells": 12, "failovers": 1,
         "poison": 20, "wakes": 1})
 

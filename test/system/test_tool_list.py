@@ -124,11 +124,7 @@ def wrapped(text):
 def call(arguments, lines, declare=True):
     """Header lines as they are, so that one may stand twice."""
     effect_id = f"list-{uuid.uuid4()}"
-    body = client.body("marked", {"effect_id": effect_id, **arguments})
-    if not declare:
-        whole = json.loads(body)
-        whole["params"]["_meta"] = rig.meta(False)
-        body = json.dumps(whole).encode()
+    body = client.body("marked", {"effect_id": effect_id, **arguments}, _meta=rig.meta(declare))
     headers = [f"{name}: {value}" for name, value in
                client.headers("tools/call", "marked").items()]
     head = "\r\n".join(["POST /mcp HTTP/1.1", "Host: localhost", *headers, *lines,

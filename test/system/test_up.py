@@ -91,7 +91,7 @@ def made():
     tried = re.findall(r"^(\d)\. [^\n]*\n((?:   [^\n]*\n)*)", out, re.M)
     equal([number for number, _ in tried], ["1", "2", "3", "4"], "four things to try")
     texts = [text[max(text.find("   . .holdfast/env"), 0):] for _, text in tried]
-    return handle[1], effect[1], pdf[1], texts, out
+    return handle[1], effect[1], pdf[1], texts
 
 
 def the_same(handle, text):
@@ -182,7 +182,7 @@ atexit.register(clean)
 environment = {name: value for name, value in os.environ.items()
                if not name.lower().endswith("_proxy") and not name.startswith("HOLDFAST_")}
 make_clone()
-the_handle, the_effect, the_pdf, to_try, told_first = made()
+the_handle, the_effect, the_pdf, to_try = made()
 the_same(the_handle, to_try[0])
 workers_killed(to_try[1])
 plain_client(to_try[3])

@@ -11,8 +11,9 @@ import time
 import urllib.request
 
 import rig
+from patience import soon
 from rig import check, equal, until
-from test_postgres import Proxy
+from relay import Relay
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "chaos"))
 import bouncer  # noqa: E402 - a pooler before a cluster
@@ -115,25 +116,23 @@ def a_listener_that_is_ended():
 
 def a_listener_in_a_black_hole():
     """Nothing comes and nothing is closed; it is replaced within 15 s."""
-    proxies = []
+    relays = []
 
     def wake(stack):
-        proxies.append(Proxy(stack.cluster))
-        return f"host=127.0.0.1 port={proxies[-1].port} sslmode=disable gssencmode=disable"
+        relays.append(Relay(stack.cluster))
+        return f"host=127.0.0.1 port={relays[-1].port} sslmode=disable gssencmode=disable"
 
     stack = Wakes("black hole", wake=wake)
     stack.said(True)
     before = [process.log().count('"wake-ups arrive"') for process in (*stack.apis, *stack.workers)]
-    swallowed = []
-    for proxy in proxies:
-        swallowed.append(list(proxy.pairs))  # not closed: nobody reads them any more
-        proxy.pairs.clear()
+    for relay in relays:
+        relay.swallow()
     began = time.monotonic()
     stack.calls(POLL_MS + 1_000, 2 * CALLS)
     for process, said in zip((*stack.apis, *stack.workers), before):
         until(lambda process=process, said=said: process.log().count('"wake-ups arrive"') > said, 15,
               f"{process.name}: the listener is replaced")
-    check(time.monotonic() - began < 60 and swallowed, "soon")
+    soon(began, 60, "soon")
     stack.calls(HEALTHY_MS, 6)
     stack.stop()
 
@@ -163,19 +162,8 @@ def a_pooler_with_a_dsn_of_its_own_for_wakeups():
     through_a_pooler(True)
 
 
-PARTS = (in_health, a_listener_that_is_ended, a_listener_in_a_black_hole,
-         a_pooler_without_a_dsn_of_its_own_for_wakeups, a_pooler_with_a_dsn_of_its_own_for_wakeups)
-
-
-def main():
-    for part in PARTS:
-        if sys.argv[1:] and part.__name__ not in sys.argv[1:]:
-            continue
-        began = time.monotonic()
-        part()
-        print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
-    rig.finish("wakeups", counts, {"tasks": 80})
-
-
 if __name__ == "__main__":
-    main()
+    rig.run(in_health, a_listener_that_is_ended, a_listener_in_a_black_hole,
+            a_pooler_without_a_dsn_of_its_own_for_wakeups,
+            a_pooler_with_a_dsn_of_its_own_for_wakeups)
+    rig.finish("wakeups", counts, {"tasks": 80})

@@ -190,6 +190,7 @@ def sigterm():
         equal(crashes, [(0,)], "SIGTERM: no crash is noted")
         worker.start()
         counts["handed_back"] += 1
+    check(len(late) <= 1, "SIGTERM: taken over at once", late)
 
 
 def sigterm_with_a_request():
