@@ -7,6 +7,7 @@ import threading
 import time
 
 import pair
+import patience
 import rig
 import world
 from load import LOST
@@ -161,7 +162,7 @@ class Faults:
             "WHERE token IS NOT NULL AND at > to_timestamp(%s) HAVING count(*) > 0",
             (writable_at,)), 30, "a worker steps at the new primary", 0.01)
         for what, at in (("accepting", accepted), ("stepping", rows[0][0] if rows else 0)):
-            took = round(at - writable_at, 3)
+            took = round(patience.between(writable_at, at), 3)
             self.measure(f"{what}_s_max", took)
             if took > SERVING_S_MAX:
                 self.findings.add("F10", f"{what} {took} s after the new primary took writes")

@@ -260,6 +260,16 @@ class Faults(*[module.Faults for module in wide.MODULES]):
         while not self.stack.running() and time.monotonic() < end:
             time.sleep(0.01)
 
+    def work_again(self, seconds, what):
+        """Whether claims are held in that time."""
+        end = time.monotonic() + seconds
+        while not self.stack.running():
+            if time.monotonic() > end:
+                self.findings.add("V9", f"no work within {seconds} s of {what}")
+                return False
+            time.sleep(0.01)
+        return True
+
     # --- commits, by the proxy ---
 
     def hit_process(self, name, kind):
@@ -445,7 +455,6 @@ class Faults(*[module.Faults for module in wide.MODULES]):
 
     def duplicates(self, task, other, count):
         """[(task whose arguments were sent, answer or None)]."""
-        results = [None] * count
         barrier = threading.Barrier(count)
         sent = [other if other is not None and number % 2 else task for number in range(count)]
 
@@ -455,17 +464,13 @@ class Faults(*[module.Faults for module in wide.MODULES]):
             headers = client.headers("tools/call", task.tool)
             barrier.wait()
             try:
-                results[number] = client.post(body, headers)
+                return client.post(body, headers)
             except LOST:
-                pass
-            client.close()
+                return None
+            finally:
+                client.close()
 
-        threads = [threading.Thread(target=one, args=(number,)) for number in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return list(zip(sent, results))
+        return list(zip(sent, rig.in_parallel(one, range(count))))
 
     def winner(self, task, other, answers):
         """Whose arguments got a handle; where no answer came at all both are asked again."""

@@ -26,6 +26,10 @@ class PoisonWorld(world.World):
         self.command("tools", "apply", str(poisoning.tool("chaos_poison", LIMIT)))
         shapes.SHAPES["chaos_poison"] = ["pure die"]  # no caller calls it, the checker knows it
 
+    def stop(self):
+        super().stop()
+        shapes.SHAPES.pop("chaos_poison", None)
+
     def supervise(self):
         """Starts again which workers were killed; how many."""
         killed = [worker for worker in self.workers if not worker.alive()]

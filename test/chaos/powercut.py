@@ -17,6 +17,7 @@ import psycopg
 import disk
 import rig
 import world
+from checker import OUTCOME_PLACE
 
 WANTED = {"power_cut": ("at an answer", "in a checkpoint", "at random")}
 CI = {"power_cut": 5}
@@ -26,7 +27,6 @@ START_TRIES = 5
 WORK_AGAIN_S = 30
 TOLD_BETWEEN = 20       # handles between two cuts, if they come within TOLD_BETWEEN_S
 TOLD_BETWEEN_S = 3
-OUTCOME_PLACE = 2147483647
 
 
 class Unbootable(RuntimeError):
@@ -171,12 +171,8 @@ class Faults:
                                        now=ends.get(task.handle))
 
     def work_goes_on(self):
-        end = time.monotonic() + WORK_AGAIN_S
-        while not self.stack.running():
-            if time.monotonic() > end:
-                self.findings.add("V9", f"no work within {WORK_AGAIN_S} s of the power")
-                return
-            time.sleep(0.01)
+        if not self.work_again(WORK_AGAIN_S, "the power"):
+            return
         before, end = self.handles(), time.monotonic() + TOLD_BETWEEN_S
         while self.handles() < before + TOLD_BETWEEN and time.monotonic() < end:
             time.sleep(0.01)

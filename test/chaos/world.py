@@ -6,9 +6,7 @@ import json
 import os
 import pathlib
 import random
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -16,6 +14,7 @@ import time
 
 import psycopg
 
+import pair
 import rig
 import shapes
 
@@ -176,11 +175,7 @@ class World(rig.Stack):
         dsns = {f"HOLDFAST_{role.upper()}_DSN":
                 f"{where} dbname=holdfast user={user} application_name={name}"
                 for role, user in ROLES.items()}
-        more = dsns | self.environments.get(name, {})
-        process = rig.Process(name, [str(arg) for arg in argv], self.env(**more),
-                              str(self.logs / f"{name}.log"))
-        self.processes.append(process)
-        return process
+        return super().start(name, argv, **dsns | self.environments.get(name, {}))
 
     def stop(self):
         if self.admin is not None:
@@ -224,19 +219,11 @@ class World(rig.Stack):
             time.sleep(0.02)
 
     def kill_postmaster(self):
-        pid = int((self.cluster.data / "postmaster.pid").read_text().split()[0])
-        os.kill(pid, signal.SIGKILL)
-        rig.until(lambda: rig.process_gone(pid), 10, "the postmaster is gone", 0.005)
+        pair.crash(self.cluster)
         self.start_postgres()
 
     def start_postgres(self):
-        """Its orphans end on their own; until then a new one refuses to start."""
-        for _ in range(100):
-            try:
-                self.cluster.start()
-                break
-            except subprocess.CalledProcessError:
-                time.sleep(0.1)
+        pair.start(self.cluster)
         self.postgres_up()
 
     # --- processes ---

@@ -263,7 +263,7 @@ class Cluster:
             raise RuntimeError(f"{program}: {done.stdout}{done.stderr}")
 
     def write(self, name, text, append=False):
-        """A file of its data folder."""
+        """A file, in its data folder where the name is no path."""
         self.run("sh", "-c", f'cat {">>" if append else ">"} "$0"', self.data / name, text=text)
 
     def start(self):
@@ -356,8 +356,8 @@ class Stack:
                 "RIG_RUN_LOG": str(self.run_log_path), "RIG_FOLDER": str(self.folder),
                 **self.environment, **more}
 
-    def start(self, name, argv):
-        process = Process(name, [str(arg) for arg in argv], self.env(),
+    def start(self, name, argv, **env):
+        process = Process(name, [str(arg) for arg in argv], self.env(**env),
                           str(self.logs / f"{name}.log"))
         self.processes.append(process)
         return process

@@ -69,10 +69,8 @@ class Named(rig.Stack):
         if name.split("-")[0] in TAKES:
             more["HOLDFAST_DSN"] = f"{self.cluster.dsn()} application_name={name}"
             argv = [*argv, "--metrics-listen", f"127.0.0.1:{port}"]
-        process = rig.Process(name, [str(arg) for arg in argv], self.env(**more),
-                              str(self.logs / f"{name}.log"))
+        process = super().start(name, argv, **more)
         process.ops_port = port
-        self.processes.append(process)
         return process
 
     def ours(self):

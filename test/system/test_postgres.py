@@ -95,10 +95,7 @@ class Hosts(rig.Stack):
     def start(self, name, argv):
         where = self.before.get(name) or (self.where and self.where(self.cluster))
         more = {"HOLDFAST_DSN": f"{where} dbname=holdfast user=postgres"} if where else {}
-        process = rig.Process(name, [str(arg) for arg in argv], self.env(**more),
-                              str(self.logs / f"{name}.log"))
-        self.processes.append(process)
-        return process
+        return super().start(name, argv, **more)
 
 
 def http_get(api, path):

@@ -48,10 +48,7 @@ class Wakes(rig.Stack):
                 more["HOLDFAST_SQL_DSN"] = f"{self.where(self)} dbname=holdfast user=holdfast_sql"
             if self.wake:
                 more["HOLDFAST_WAKE_DSN"] = f"{self.wake(self)} {user}"
-        process = rig.Process(name, [str(arg) for arg in argv], self.env(**more),
-                              str(self.logs / f"{name}.log"))
-        self.processes.append(process)
-        return process
+        return super().start(name, argv, **more)
 
     def arrive(self, name):
         url = f"http://127.0.0.1:{self.ports[name]}/metrics"
