@@ -8,7 +8,6 @@ import collections
 import itertools
 import json
 import os
-import pathlib
 import socket
 import time
 
@@ -24,11 +23,6 @@ WAYS = ("fin", "rst")
 FDS_MORE_MAX = 8
 RSS_MORE_KIB_MAX = 8 << 10
 WARM_UP = 40            # of each kind, before anything is measured
-
-
-def rss_kib(pid):
-    status = pathlib.Path("/proc", str(pid), "status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 
 
 def fds(pid):
@@ -181,7 +175,7 @@ class EveryByte:
     # --- before and after ---
 
     def measure(self):
-        return {api.name: (fds(api.pid), rss_kib(api.pid)) for api in self.stack.apis}
+        return {api.name: (fds(api.pid), rig.memory_kib(api.pid)) for api in self.stack.apis}
 
     def settle_down(self, before):
         """What was closed is noticed within a moment."""

@@ -139,15 +139,8 @@ class RestoreWorld(world.World):
 
     def asks(self):
         """Every API process is not ready, and says why."""
-        return all("run `holdfast restored`" in self.why(api) for api in self.apis)
-
-    def why(self, api):
-        with contextlib.suppress(OSError):
-            connection = rig.http.client.HTTPConnection("127.0.0.1", api.port, timeout=2)
-            with contextlib.closing(connection):
-                connection.request("GET", "/readyz")
-                return connection.getresponse().read().decode()
-        return ""
+        return all(b"run `holdfast restored`" in rig.http_ask(api.port, "/readyz", seconds=2)[1]
+                   for api in self.apis)
 
 
 WORLD = RestoreWorld

@@ -1,7 +1,6 @@
 """A whole Holdfast under chaos: rig's stack with claims that are lost after 200 ms, the chaos
 tools, the oracle in the store, and on demand the proxy before Postgres."""
 
-import http.client
 import json
 import os
 import pathlib
@@ -146,15 +145,9 @@ class World(rig.Stack):
 
     def ask_downstream(self, name, method, body=None):
         """Its control, or None while it is away."""
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", self.wheres[name][0], timeout=10)
-            connection.request(method, "/_control", body and json.dumps(body))
-            answer = connection.getresponse()
-            text = answer.read()
-            connection.close()
-            return json.loads(text) if answer.status == 200 else None
-        except (OSError, http.client.HTTPException):
-            return None
+        status, text = rig.http_ask(self.wheres[name][0], "/_control", method,
+                                    body and json.dumps(body))
+        return json.loads(text) if status == 200 else None
 
     def steer(self, name, **wanted):
         if self.ask_downstream(name, "PUT", wanted) is None:

@@ -3,6 +3,7 @@ left, cut off and read byte by byte."""
 
 import http.client
 import json
+import re
 import select
 import socket
 import struct
@@ -255,6 +256,26 @@ def request_bytes(headers, body, host="localhost"):
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return (f"POST /mcp HTTP/1.1\r\nHost: {host}\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
             ).encode() + body
+
+
+def http_ask(port, path, method="GET", body=None, seconds=10):
+    """(status, body) on a connection of its own; (0, b"") without an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
+    try:
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except (OSError, http.client.HTTPException):
+        return 0, b""
+    finally:
+        connection.close()
+
+
+def metric_of(port, name):
+    """Labels as they stand there, without their braces -> number."""
+    text = http_ask(port, "/metrics")[1].decode()
+    return {labels: float(number) for labels, number in
+            re.findall(rf"^holdfast_{name}(?:{{(.*)}})? (\S+)$", text, re.M)}
 
 
 def raw_exchange(port, data, seconds=5, half_close=False):

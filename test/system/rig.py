@@ -10,7 +10,6 @@ downstream's ledger, never in our own tables.
 import atexit
 import ctypes
 import hashlib
-import http.client
 import json
 import os
 import pathlib
@@ -27,8 +26,8 @@ import time
 import psycopg
 
 from client import (  # noqa: F401 - tests have it from here
-    EFFECT_META, META, TASKS, TERMINAL, VERSION, Answer, Client, HeldCall, complete, meta, parse_raw,
-    raw_exchange, request_bytes, reset_close, reset_when_closed, stored_part)
+    EFFECT_META, META, TASKS, TERMINAL, VERSION, Answer, Client, HeldCall, complete, http_ask, meta,
+    metric_of, parse_raw, raw_exchange, request_bytes, reset_close, reset_when_closed, stored_part)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PREFIX = pathlib.Path(os.environ.get("RIG_PREFIX", ROOT / "zig-out"))
@@ -221,13 +220,25 @@ class Process:
         return pathlib.Path(self.log_path).read_text(errors="replace")
 
 
-def process_gone(pid):
-    """Dead, or dead and not reaped yet."""
+def proc_stat(pid):
+    """What /proc says of a process behind its name, its state and its parent first; None without it."""
     try:
         stat = pathlib.Path("/proc", str(pid), "stat").read_text(errors="replace")
     except OSError:
-        return True
-    return stat.rpartition(")")[2].split()[0] in "ZX"
+        return None
+    return stat.rpartition(")")[2].split()
+
+
+def process_gone(pid):
+    """Dead, or dead and not reaped yet."""
+    stat = proc_stat(pid)
+    return stat is None or stat[0] in "ZX"
+
+
+def memory_kib(pid, what="VmRSS"):
+    """What is resident; as VmHWM what was at the most."""
+    status = pathlib.Path("/proc", str(pid), "status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith(what)).split()[1])
 
 
 class Cluster:
@@ -370,11 +381,17 @@ class Stack:
             argv += [f"--{flag.replace('_', '-')}", value]
         return self.start(name, argv)
 
-    def start_api(self, name, port):
+    def start_api(self, name, port, **flags):
         process = self.start_holdfast(name, "api", listen=f"127.0.0.1:{port}",
                                       tokens_file=self.folder / "tokens",
-                                      keys_file=self.folder / "keys")
+                                      keys_file=self.folder / "keys", **flags)
         process.port = port
+        return process
+
+    def another_api(self, name, **flags):
+        """Beside the others, with flags of its own; when it is ready."""
+        process = self.start_api(name, free_port(), **flags)
+        until(lambda: self.ready(process), 30, f"{name} ready")
         return process
 
     def start_worker(self, name):
@@ -401,12 +418,7 @@ class Stack:
         return done
 
     def ready(self, api):
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=2)
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
+        return http_ask(api.port, "/readyz", seconds=2)[0] == 200
 
     def url(self):
         apis = getattr(self, "apis", None)
@@ -432,13 +444,7 @@ class Stack:
     # --- the downstream ---
 
     def http(self, method, path, body=None):
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", self.downstream_port, timeout=30)
-            connection.request(method, path, body)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        except OSError:
-            return 0, b""
+        return http_ask(self.downstream_port, path, method, body, 30)
 
     def steer(self, **wanted):
         status, text = self.http("PUT", "/_control", json.dumps(wanted))

@@ -9,7 +9,6 @@ import json
 import re
 import threading
 import time
-import urllib.request
 import uuid
 
 import rig
@@ -82,10 +81,7 @@ class Stack(rig.Stack):
         """Of all workers: label -> sum."""
         sums = collections.Counter()
         for port in self.metrics.values():
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-                for labels, value in re.findall(
-                        rf"^holdfast_{metric}(?:{{(.*)}})? (\S+)$", answer.read().decode(), re.M):
-                    sums[labels] += float(value)
+            sums.update(rig.metric_of(port, metric))
         return sums
 
 

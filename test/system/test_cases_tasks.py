@@ -4,8 +4,8 @@ is one answer), B021 (nobody reaches the task of another), B022 (results are res
 errors), and their kinds."""
 
 import base64
-import http.client
 import json
+import socket
 import threading
 import time
 import uuid
@@ -146,12 +146,10 @@ def end_of(client, effect_id, held):
 def hang_up(effect_id, plan):
     """A plain client that leaves while its program stands at the gate."""
     client = rig.Client(stack.apis[0].port)
-    body = json.loads(client.body("brief", {"effect_id": effect_id, "plan": json.dumps(plan)}))
-    body["params"]["_meta"] = rig.meta(False)
-    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=30)
-    connection.request("POST", "/mcp", json.dumps(body), client.headers("tools/call", "brief"))
-    stack.at_gate(effect_id, "in")
-    connection.close()
+    with socket.create_connection(("127.0.0.1", client.port), timeout=30) as connection:
+        connection.sendall(client.call_bytes("brief", {
+            "effect_id": effect_id, "plan": json.dumps(plan)}, _meta=rig.meta(False)))
+        stack.at_gate(effect_id, "in")
 
 
 # --- B020, B021 ----------------------------------------------------------------------------------

@@ -229,11 +229,7 @@ def not_allowed():
 
 
 def memory_kib():
-    peaks = []
-    for worker in stack.workers:
-        status = pathlib.Path("/proc", str(worker.pid), "status").read_text()
-        peaks += [int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line]
-    return max(peaks)
+    return max(rig.memory_kib(worker.pid, "VmHWM") for worker in stack.workers)
 
 
 def bombs():

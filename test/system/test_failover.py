@@ -4,7 +4,6 @@ of its standby while it stays up, and every process finds the one that does, wit
 fails for it, no attempt is spent, each effect happens once; in the gap calls get 503 with
 Retry-After, and no process is ready. A connection that saw 25006 is closed."""
 
-import http.client
 import json
 import sys
 import time
@@ -57,12 +56,7 @@ class Two(rig.Stack):
 
     def get(self, name, path):
         """(status, body) of a process's own listener."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.monitors[name], timeout=10)
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        body = answer.read().decode()
-        connection.close()
-        return answer.status, body
+        return rig.http_ask(self.monitors[name], path)
 
     def all_ready(self):
         return all(self.get(name, "/readyz")[0] == 200 for name in self.monitors)

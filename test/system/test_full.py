@@ -6,7 +6,6 @@ they did: they stay at their last committed phase, calls are refused and leave n
 again everything completes, with one effect each under one key."""
 
 import collections
-import contextlib
 import http.client
 import json
 import secrets
@@ -43,13 +42,8 @@ TRIES_FIRST, TRIES_PER_S = 20, 4
 
 def http_ready(port):
     """What /readyz says, or None where nobody answers."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    with contextlib.closing(connection):
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == 200
-        except OSError:
-            return None
+    status, _ = rig.http_ask(port, "/readyz", seconds=5)
+    return status == 200 if status else None
 
 
 class Named(rig.Stack):

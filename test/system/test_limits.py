@@ -6,7 +6,6 @@ behind whom; refused calls; and `holdfast task why`."""
 
 import json
 import time
-import urllib.request
 import uuid
 
 import rig
@@ -74,11 +73,7 @@ def wait_all(client, tasks, seconds=120):
 
 
 def metric(name, label):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        for line in answer.read().decode().splitlines():
-            if line.startswith(f'holdfast_{name}{{tool="{label}"}} '):
-                return float(line.rpartition(" ")[2])
-    return None
+    return rig.metric_of(port, name).get(f'tool="{label}"')
 
 
 # --- never more at once --------------------------------------------------------------------------

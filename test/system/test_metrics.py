@@ -3,7 +3,6 @@
 parser takes; counters move with what happened; /readyz flips when Postgres goes and the listener
 answers all the while; odd, large and slow requests are refused and bounded; the alerts name what there is."""
 
-import http.client
 import json
 import os
 import re
@@ -80,13 +79,8 @@ class Watched:
 
     def get(self, path, seconds=3.0):
         """(status, body)."""
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        except OSError:
-            return 0, ""
+        status, body = rig.http_ask(self.port, path, seconds=seconds)
+        return status, body.decode()
 
     def ready(self):
         return self.get("/readyz")[0] == 200
@@ -421,9 +415,7 @@ def odd_requests():
         got, _, _ = raw(seen.port, request().encode() + b"x" * 20_000)
         equal(got, 200, "what follows is dropped")
     equal(stack.client().post(b"{}", {}, "/metrics").status, 404, "clients of the API see none of it")
-    connection = http.client.HTTPConnection("127.0.0.1", stack.apis[0].port, timeout=5)
-    connection.request("GET", "/metrics")
-    equal(connection.getresponse().status, 404, "nor do they with GET")
+    equal(rig.http_ask(stack.apis[0].port, "/metrics")[0], 404, "nor do they with GET")
 
 
 def slow_requests():

@@ -17,7 +17,7 @@ HEALTHY = 20
 STOPS = 5
 counts = {"poisoned": 0, "starts": 0, "healthy": 0, "cancelled": 0, "graceful": 0, "restarts": 0,
           "neighbours": 0}
-cgroup = poisoning.Cgroup()
+cgroup = poisoning.cgroup()
 stack = rig.Stack(workers=3, tools=[poisoning.tool(crash_limit=LIMIT), rig.probe_tool(crash_limit=LIMIT)],
                   settings={"worker": {"beat_ms": 100, "lease_ms": 1000, "poll_ms": 100, "slots": 2,
                                        "drain_ms": 5000},

@@ -5,7 +5,6 @@ B044 (payloads in NOTIFY), B045 (the primary moved), B046 (40001 and 40P01 while
 short outage stops the engine) and B052 (too many connections, disk full)."""
 
 import contextlib
-import http.client
 import json
 import socket
 import threading
@@ -98,20 +97,12 @@ class Hosts(rig.Stack):
         return super().start(name, argv, **more)
 
 
-def http_get(api, path):
-    connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=10)
-    with contextlib.closing(connection):
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-
-
 def ready(stack):
     return all(stack.ready(api) for api in stack.apis)
 
 
 def not_ready(stack):
-    return all(http_get(api, "/readyz")[0] == 503 for api in stack.apis)
+    return all(rig.http_ask(api.port, "/readyz")[0] == 503 for api in stack.apis)
 
 
 def all_alive(stack, what):
@@ -301,9 +292,9 @@ def outage(stack, seconds, mode):
     began = time.monotonic()
     until(lambda: not_ready(stack), 10, f"{what}: not ready")
     for api in stack.apis:
-        status, body = http_get(api, "/readyz")
+        status, body = rig.http_ask(api.port, "/readyz")
         check(status == 503 and json.loads(body).get("status"), f"{what}: readyz says why", body)
-        equal(http_get(api, "/healthz")[0], 200, f"{what}: alive")
+        equal(rig.http_ask(api.port, "/healthz")[0], 200, f"{what}: alive")
     asked = time.monotonic()
     effect_id = fresh()
     answer = client.call("probe", {"effect_id": effect_id, "plan": POST})
@@ -519,8 +510,7 @@ def stale(stack, primary, standby, client):
     # A process that has seen nothing takes the newer of the two, in whatever order they stand.
     stack.before = {"worker-new": f"host={primary.folder},{standby.folder}",
                     "api-new": f"host={primary.folder},{standby.folder}"}
-    newcomer = stack.start_api("api-new", rig.free_port())
-    until(lambda: stack.ready(newcomer), 20, "stale: a new process is ready")
+    newcomer = stack.another_api("api-new")
     newcomer_client = rig.Client(newcomer.port)
     completed(newcomer_client, begin(newcomer_client)[1], "stale: a new process accepts")
     standby.stop("fast")

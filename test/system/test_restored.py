@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import time
-import urllib.request
 
 import pair
 import rig
@@ -84,13 +83,10 @@ class Places(rig.Stack):
 
 
 def why_not_ready(api):
-    try:
-        urllib.request.urlopen(f"http://127.0.0.1:{api.port}/readyz", timeout=5).close()
+    status, body = rig.http_ask(api.port, "/readyz", seconds=5)
+    if status == 200:
         return None
-    except urllib.error.HTTPError as error:
-        return json.loads(error.read())["status"]
-    except OSError:
-        return "no answer"
+    return json.loads(body)["status"] if status else "no answer"
 
 
 def asked(stack, what, processes=None):

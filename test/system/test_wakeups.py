@@ -5,10 +5,8 @@ delivers none, or passed by in the moment between an empty look and the wait. In
 once. Whether they arrive is in the log and a metric."""
 
 import pathlib
-import re
 import sys
 import time
-import urllib.request
 
 import rig
 from patience import soon
@@ -50,16 +48,12 @@ class Wakes(rig.Stack):
                 more["HOLDFAST_WAKE_DSN"] = f"{self.wake(self)} {user}"
         return super().start(name, argv, **more)
 
-    def arrive(self, name):
-        url = f"http://127.0.0.1:{self.ports[name]}/metrics"
-        text = urllib.request.urlopen(url, timeout=5).read().decode()
-        return re.search(r"^holdfast_wakeups_arrive (\d)", text, re.M).group(1)
-
     def said(self, arrive):
         """The last word of log and metric, of both."""
         for process in (*self.apis, *self.workers):
             until(lambda process=process: self.last_word(process) == arrive, 20, f"{self.name}: {process.name} says so")
-            equal(self.arrive(process.name), "1" if arrive else "0", f"{self.name}: its metric too")
+            equal(rig.metric_of(self.ports[process.name], "wakeups_arrive"), {"": int(arrive)},
+                  f"{self.name}: its metric too")
 
     def last_word(self, process):
         words = [line for line in process.log().splitlines() if "wake-ups arrive" in line]

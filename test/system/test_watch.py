@@ -84,7 +84,7 @@ def save_by_rename(path, text):
 
 
 def cpu_ticks(pid):
-    fields = pathlib.Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+    fields = rig.proc_stat(pid)
     return int(fields[11]) + int(fields[12])
 
 

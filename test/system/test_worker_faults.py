@@ -128,21 +128,16 @@ def hangs():
 
 def floods():
     """8 MB on stderr: the worker keeps the tail and its size."""
-    before = [resident(worker.pid) for worker in stack.workers]
+    before = [rig.memory_kib(worker.pid) for worker in stack.workers]
     _, result = run({"P1": [{"flood_bytes": 8 << 20}, {"stderr": "after the flood"},
                             {"exit": 4}]})
     check("after the flood" in text_of(result), "flood: the tail is told", text_of(result)[-300:])
     check(len(text_of(result)) < 64_000, "flood: no more than the tail", len(text_of(result)))
     for worker, kilobytes in zip(stack.workers, before):
-        check(resident(worker.pid) - kilobytes < 64_000, "flood: the worker did not grow",
-              (kilobytes, resident(worker.pid)))
+        check(rig.memory_kib(worker.pid) - kilobytes < 64_000, "flood: the worker did not grow",
+              (kilobytes, rig.memory_kib(worker.pid)))
     _, result = run({"P1": [{"flood_bytes": 1 << 20}]})
     equal(result["status"], "completed", "a flood is no fault")
-
-
-def resident(pid):
-    with open(f"/proc/{pid}/status", encoding="ascii") as file:
-        return int(next(line for line in file if line.startswith("VmRSS")).split()[1])
 
 
 def data_that_hurts():
