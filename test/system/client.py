@@ -100,10 +100,13 @@ class Client:
         return self.post(body, self.headers(method, name, headers))
 
     def body(self, tool, arguments, **params):
-        """The bytes of a tools/call, for those who send it in their own way."""
+        """The bytes of a tools/call, for those who send it in their own way. `arguments` may be their
+        very text."""
         self.number += 1
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
         return json.dumps({"jsonrpc": "2.0", "id": self.number, "method": "tools/call", "params": {
-            "name": tool, "arguments": arguments, "_meta": meta(), **params}}).encode()
+            "arguments": 0, "name": tool, "_meta": meta(), **params}}).replace(
+                '"arguments": 0', f'"arguments": {text}', 1).encode()
 
     def call_bytes(self, tool, arguments, **params):
         """All of its bytes."""

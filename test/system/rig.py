@@ -22,6 +22,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 
 import psycopg
 
@@ -597,6 +598,11 @@ def program_phase(name, more):
     return {"name": name, "kind": "program", "command": ["./probe"], "timeout_ms": 60_000,
             "attempts": 5, "backoff_first_ms": 20, "backoff_max_ms": 200,
             "env": ["RIG_RUN_LOG", "RIG_FOLDER", "HOLDFAST_DOWNSTREAM_URL"], **keyed, **more}
+
+
+def new_id(word):
+    """An effect ID that nobody had."""
+    return f"{word}-{uuid.uuid4()}"
 
 
 def task_bytes(task_id):

@@ -3,7 +3,6 @@
 waited for and told; after the end it changes nothing; nobody else's cancel does anything."""
 
 import time
-import uuid
 
 import rig
 from patience import soon
@@ -17,7 +16,7 @@ client = stack.client()
 
 
 def begin(plan=None, tool="probe"):
-    effect_id = f"cancel-{uuid.uuid4()}"
+    effect_id = rig.new_id("cancel")
     arguments = {"effect_id": effect_id}
     if plan is not None:
         arguments["plan"] = rig.json.dumps(plan)

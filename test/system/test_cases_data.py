@@ -12,7 +12,6 @@ import re
 import sys
 import threading
 import time
-import uuid
 
 import rig
 from patience import soon
@@ -192,7 +191,7 @@ def ms_between(task):
 
 
 def probe(plan, what, status="completed"):
-    effect_id = f"data-{uuid.uuid4()}"
+    effect_id = rig.new_id("data")
     answer = own().call("probe", {"effect_id": effect_id, "plan": json.dumps(plan)})
     task = finish(answer, what, status)
     starts = stack.run_log(effect_id, "start")
@@ -264,7 +263,7 @@ def b025_b026_in_other_words_of_frames(name, data, good):
 
 
 def says(say, what, status="completed", tries=1, anything=None):
-    effect_id = f"data-{uuid.uuid4()}"
+    effect_id = rig.new_id("data")
     began = time.monotonic()
     answer = own().call("says", {"effect_id": effect_id, "say": json.dumps(say)})
     task = finish(answer, what, status)
@@ -349,10 +348,10 @@ def chunked(*chunks):
 
 
 def http(raw, what, sends_max=1):
-    path = stack.folder / f"script-{uuid.uuid4()}"
+    path = stack.folder / rig.new_id("script")
     path.write_bytes(raw)
     stack.steer(script=[str(path)])
-    effect_id = f"data-{uuid.uuid4()}"
+    effect_id = rig.new_id("data")
     handle = own().call("deliver", {"effect_id": effect_id})
     end = own().wait(handle.task_id, 30)
     task = strict(end, what).get("result", {})
@@ -451,7 +450,7 @@ def b025_b026_in_sql_phases():
     """What an SQL phase returns, and what it makes of arguments that Postgres cannot hold."""
     for tool, wanted in SQL_TOOLS.items():
         what = f"B025/B026 sql, {tool}"
-        effect_id = f"data-{uuid.uuid4()}"
+        effect_id = rig.new_id("data")
         handle = own().call(tool, {"effect_id": effect_id})
         if not check(handle.handle, f"{what}: a handle", repr(handle)):
             continue
@@ -470,7 +469,7 @@ def b025_b026_in_sql_phases():
         counts["sql"] += 1
     for value in ("a\0b", {"a\0": 1}, ["\0"], "\ufffe", "\U0010ffff", "x" * 1_000_000):
         what = f"B025/B026 sql, argument {ascii(value)[:20]}"
-        effect_id = f"data-{uuid.uuid4()}"
+        effect_id = rig.new_id("data")
         handle = own().call("reads", {"effect_id": effect_id, "anything": value})
         if not handle.handle:
             refused_in_full(handle, what)
@@ -508,7 +507,7 @@ def b025_b026_on_their_way_in():
 
 def inbound(name, text, wanted):
     what = f"B025/B026 inbound, {name}"
-    effect_id = f"data-{uuid.uuid4()}"
+    effect_id = rig.new_id("data")
     arguments = b'{"effect_id": "' + effect_id.encode() + b'", "say": "[]", ' + text + b"}"
     body = own().body("says", 0).replace(b'"arguments": 0', b'"arguments": ' + arguments)
     got = own().post(body, own().headers("tools/call", "says"))

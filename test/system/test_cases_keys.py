@@ -15,7 +15,6 @@ import socket
 import threading
 import time
 import unicodedata
-import uuid
 
 import rig
 from patience import soon
@@ -42,16 +41,11 @@ all_ids = []  # each has one effect in the end
 ACCEPTS_MAX = 1024  # of one principal, on their way to the store in one API process
 
 
-def new_id(word):
-    return f"{word}-{uuid.uuid4()}"
-
-
 def raw_call(arguments, tool="deliver", headers=None, params=None, own=None):
     """A tools/call whose arguments are these very bytes."""
     own = own or client
-    body = own.body(tool, 0, **(params or {})).replace(
-        b'"arguments": 0', b'"arguments": ' + arguments.encode())
-    return own.post(body, own.headers("tools/call", tool, headers))
+    return own.post(own.body(tool, arguments, **(params or {})),
+                    own.headers("tools/call", tool, headers))
 
 
 def conflicts(answer, what):
@@ -127,10 +121,10 @@ def first_calls(table, most=None):
     """(name, texts, the one that came first, its effect ID, its task) for so many of each row."""
     for name, texts in table.items():
         for first in texts[:most]:
-            effect_id = new_id("b031")
+            effect_id = rig.new_id("b031")
             all_ids.append(effect_id)
             task = raw_call(with_opt(effect_id, first))
-            if check(task.handle, f"B031 {name}, {first[:40]}: a handle", repr(task)):
+            if check(task.handle, f"B031 {name}, {str(first)[:40]}: a handle", repr(task)):
                 yield name, texts, first, effect_id, task.task_id
 
 
@@ -155,7 +149,7 @@ def b031_another_value_is_always_a_conflict():
 def b031_member_order_and_white_space_make_no_conflict():
     """Every order of the four members, in each carrier of the effect ID, with another JSON-RPC id,
     _meta and progress token each time, over both APIs, restarted in other locales."""
-    effect_id = new_id("b031-order")
+    effect_id = rig.new_id("b031-order")
     members = {"month": '"2015-01"', "opt": '{"a":1,"b":[2.50,"\u00fc"]}', "n": "7", "memo": "null"}
     other = {"month": '"\\u0032015-01"', "opt": ' { "b" : [25e-1, "\\u00fc"] , "a" : 1.0 } ',
              "n": "7e0", "memo": " null\n"}
@@ -198,7 +192,7 @@ def b031_member_order_and_white_space_make_no_conflict():
 
 
 def b031_a_member_twice_is_refused():
-    effect_id = new_id("b031")
+    effect_id = rig.new_id("b031")
     for text in ('{"opt":1,"opt":1,%s}', '{"opt":1,"\\u006fpt":2,%s}', '{"opt":{"a":1,"a":1},%s}'):
         answer = raw_call(text % f'"effect_id":"{effect_id}"')
         check(answer.code in (-32700, -32600, -32602), f"B031 twice: refused: {text}", repr(answer))
@@ -210,7 +204,7 @@ def b031_a_member_twice_is_refused():
 def b032_a_key_is_its_owners_and_its_tools_alone():
     """Every caller and tool that could be mixed up, with one key, the same arguments and others:
     tasks, effects and derived keys of their own."""
-    effect_id = new_id("b032")
+    effect_id = rig.new_id("b032")
     scopes = [(token, "deliver") for token in rig.TOKENS] + [
         ("rig-alice", tool) for tool in ("deliver_x", "de", "Deliver")]
     tasks, keys = {}, set()
@@ -259,7 +253,7 @@ def b032_without_authentication():
     until(lambda: stack.ready(api), 20, "B032 the API without authentication is ready")
     check("insecure" in api.log().lower() or "without auth" in api.log().lower(),
           "B032 it warns at its start", api.log()[:600])
-    effect_id, tasks = new_id("b032"), set()
+    effect_id, tasks = rig.new_id("b032"), set()
     for token in ("dev-one", "dev-two"):
         own = rig.Client(port, token)
         answer = own.call("deliver", {"effect_id": effect_id})
@@ -282,7 +276,7 @@ def b032_without_authentication():
 
 def in_state(state):
     """(effect ID, its tool, its arguments) of a task that is in that state."""
-    effect_id = new_id("b033-" + state.replace(" ", "-"))
+    effect_id = rig.new_id("b033-" + state.replace(" ", "-"))
     gate = {"P1": [{"gate": "in"}]}
     plan = {"running": gate, "parked": gate, "cancelled": gate, "completed": {},
             "isError": {"P1": [{"error": "no"}]}, "failed": {"P1": [{"signal": 9}]},
@@ -344,7 +338,7 @@ def b033_another_payload_is_a_conflict_in_every_state():
 
 def b033_of_many_payloads_at_once_one_wins():
     """20 callers with 20 payloads at one barrier, over two APIs, while the winner runs long."""
-    effect_id = new_id("b033-many")
+    effect_id = rig.new_id("b033-many")
     barrier = threading.Barrier(20)
 
     def one(number):
@@ -396,7 +390,7 @@ def b034_what_was_refused_left_the_key_free():
         "NUL": {"arguments": {"memo": "a\0b"}},
     }
     for name, wrong in refusals.items():
-        effect_id = new_id("b034")
+        effect_id = rig.new_id("b034")
         tool = wrong.get("tool", "deliver")
         arguments = wrong.get("arguments", {"month": "2015-01"})
         if isinstance(arguments, dict):
@@ -434,7 +428,7 @@ def b034_overloaded():
     that they do come together."""
     resource.setrlimit(resource.RLIMIT_NOFILE,
                        (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    ids = [new_id("b034-full") for _ in range(ACCEPTS_MAX + 20)]
+    ids = [rig.new_id("b034-full") for _ in range(ACCEPTS_MAX + 20)]
     backends = [row[0] for row in stack.query(
         "SELECT pid FROM pg_stat_activity WHERE usename = 'holdfast_api'")]
     for backend in backends:
@@ -480,7 +474,7 @@ def receive(connection):
 
 
 def b034_database_down():
-    effect_id = new_id("b034-down")
+    effect_id = rig.new_id("b034-down")
     stack.cluster.stop()
     answer = until(lambda: refusal(effect_id), 20, "B034 no database: refused", 0.1)
     if answer:
@@ -505,7 +499,7 @@ def refusal(effect_id):
 def b034_a_failure_after_the_start_is_stored():
     for name, plan in (("isError", {"P1": [{"error": "no"}]}), ("exit 3", {"P2": [{"exit": 3}]}),
                        ("dies", {"P1": [{"signal": 9}]})):
-        effect_id = new_id("b034-stored")
+        effect_id = rig.new_id("b034-stored")
         arguments = {"effect_id": effect_id, "plan": json.dumps(plan)}
         task = client.call("probe", arguments).task_id
         first = client.wait(task)

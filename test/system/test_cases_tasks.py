@@ -8,7 +8,6 @@ import json
 import socket
 import threading
 import time
-import uuid
 
 import rig
 from patience import soon
@@ -32,10 +31,6 @@ stack = rig.Stack(
 UNKNOWN = "tsk_" + "A" * 32
 
 
-def new_id(word):
-    return f"{word}-{uuid.uuid4()}"
-
-
 def call(client, tool, effect_id, plan):
     return client.call(tool, {"effect_id": effect_id, "plan": json.dumps(plan)})
 
@@ -44,7 +39,7 @@ def call(client, tool, effect_id, plan):
 
 def b019_retention_counts_from_the_end():
     client = stack.client()
-    effect_id = new_id("b019")
+    effect_id = rig.new_id("b019")
     plan = {"P1": [{"post": True}, {"progress": [0.1, "begun"]}, {"sleep_ms": WORK_MS}]}
     task = call(client, "brief", effect_id, plan).task_id
     ended = read_last = None
@@ -104,7 +99,7 @@ def b019_tombstone(client, effect_id, plan, first):
 def b019_no_open_task_is_ever_swept():
     """Parked, backing off, standing at a gate, unknown: each for several times its TTL."""
     client = stack.client()
-    gate, backing, parked, lost = (new_id("open") for _ in range(4))
+    gate, backing, parked, lost = (rig.new_id("open") for _ in range(4))
     held = {gate: call(client, "brief", gate, {"P1": [{"gate": "in"}]}).task_id}
     held[backing] = call(client, "brief", backing,
                          {"P3": [{"error": "x", "retry": True, "starts": [1, 2]}]}).task_id
@@ -176,13 +171,13 @@ def malformed(real):
             "tsk_" + base64.urlsafe_b64encode(b"\xff" * 24).decode()]
 
 
-def b020_what_is_not_there_is_one_answer(gone):
+def b020_what_is_not_there_is_one_answer():
     """Unknown, malformed, expired, foreign: byte for byte the same, before and after a restart of
     all; the running one is working throughout."""
-    client, bob = stack.client(), stack.client("rig-bob")
-    effect_id = new_id("b020")
+    gone, client, bob = gone_task(), stack.client(), stack.client("rig-bob")
+    effect_id = rig.new_id("b020")
     task = call(client, "probe", effect_id, {"P1": [{"gate": "in"}]}).task_id
-    theirs = call(bob, "probe", new_id("b020"), {"P1": []}).task_id
+    theirs = call(bob, "probe", rig.new_id("b020"), {"P1": []}).task_id
     stack.at_gate(effect_id, "in")
     bob.wait(theirs)
     for when in ("before", "after"):
@@ -228,7 +223,7 @@ def b021_nobody_reaches_the_task_of_another():
     """Sibling, other tenant, same name in another tenant, other spelling: as if it were not there;
     without a right token 401, whatever the ID. The task goes on."""
     client = stack.client()
-    effect_id = new_id("b021")
+    effect_id = rig.new_id("b021")
     task = call(client, "probe", effect_id, {"P1": [{"gate": "in"}]}).task_id
     stack.at_gate(effect_id, "in")
     before = stack.query("SELECT state, token, cancel, held FROM holdfast.work WHERE task = %s",
@@ -244,7 +239,7 @@ def b021_nobody_reaches_the_task_of_another():
         for name in ("task_status", "task_result", "task_cancel"):
             for known, absent in (({"task_id": task}, {"task_id": UNKNOWN}),
                                   ({"effect_id": effect_id, "tool": "probe"},
-                                   {"effect_id": new_id("none"), "tool": "probe"})):
+                                   {"effect_id": rig.new_id("none"), "tool": "probe"})):
                 got = companion(other, name, known)
                 equal(got["structuredContent"]["type"], "task_not_found", f"B021 {token} {name}")
                 check(task not in json.dumps(got) or "task_id" in known,
@@ -293,7 +288,7 @@ def b021_ids_cannot_be_guessed():
     """At least 122 bits of each ID are random: over many, each of them is set in about half."""
     client = stack.client()
     for _ in range(200):
-        call(client, "probe", new_id("b021"), {})
+        call(client, "probe", rig.new_id("b021"), {})
     rows = [bytes(row[0]) for row in stack.query("SELECT task FROM holdfast.task")]
     tails = [int.from_bytes(task[-16:], "big") for task in rows]
     equal(len(set(tails)), len(tails), "B021 no two are alike")
@@ -331,7 +326,7 @@ ENDS = {
 def b022_results_are_results_and_errors_are_errors(name):
     plan, status, is_error = ENDS[name]
     client = stack.client()
-    effect_id = new_id("b022")
+    effect_id = rig.new_id("b022")
     handle = call(client, "probe", effect_id, plan)
     equal((handle.result or {}).get("resultType"), "task", f"B022 {name}: the handle is a task")
     for member in ("task", "result", "error", "inputRequests", "requestState", "ttl",
@@ -366,7 +361,7 @@ def b022_results_are_results_and_errors_are_errors(name):
     ours = {key: value for key, value in result.items() if key != "_meta"}
     theirs = {key: value for key, value in plain.result.items() if key != "_meta"}
     equal(theirs, ours, f"B022 {name}: as the plain call has it")
-    fresh = client.call("probe", {"effect_id": new_id("b022"), "plan": json.dumps(plan)},
+    fresh = client.call("probe", {"effect_id": rig.new_id("b022"), "plan": json.dumps(plan)},
                         declare=False)
     theirs = {key: value for key, value in fresh.result.items() if key != "_meta"}
     if name != "isError with stderr":
@@ -377,7 +372,7 @@ def b022_results_are_results_and_errors_are_errors(name):
 def gone_task():
     """One that completed and was swept."""
     client = stack.client()
-    effect_id = new_id("gone")
+    effect_id = rig.new_id("gone")
     task = call(client, "brief", effect_id, {}).task_id
     client.wait(task)
     until(lambda: not stack.task_rows(effect_id), 20, "B020 expired and swept")
@@ -385,14 +380,9 @@ def gone_task():
     return task
 
 
-began = time.monotonic()
-rig.in_parallel(lambda part: part(), [b019_retention_counts_from_the_end,
-                                      b019_no_open_task_is_ever_swept])
-print(f"b019: {time.monotonic() - began:.1f} s", flush=True)
-b020_what_is_not_there_is_one_answer(gone_task())
-b021_nobody_reaches_the_task_of_another()
-b021_ids_cannot_be_guessed()
-rig.in_parallel(b022_results_are_results_and_errors_are_errors, list(ENDS))
-print(f"all: {time.monotonic() - began:.1f} s", flush=True)
+rig.in_parallel(rig.run, [b019_retention_counts_from_the_end, b019_no_open_task_is_ever_swept])
+rig.run(b020_what_is_not_there_is_one_answer, b021_nobody_reaches_the_task_of_another,
+        b021_ids_cannot_be_guessed)
+rig.in_parallel(rig.run, [(b022_results_are_results_and_errors_are_errors, name) for name in ENDS])
 rig.finish("cases_tasks", counts, {"polls": 20, "kept_open": 4, "one_answer": 150, "denied": 50,
                                    "shapes": len(ENDS), "ids": 200})

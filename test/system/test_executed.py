@@ -5,7 +5,6 @@ in the log with how it was lost. One row for each way to be refused or to fail, 
 import json
 import socket
 import time
-import uuid
 
 import rig
 from rig import META, check, equal, until
@@ -44,7 +43,7 @@ def executed_of(answer):
 
 
 def new_id():
-    return f"executed-{uuid.uuid4()}"
+    return rig.new_id("executed")
 
 
 def row(what, answer, executed, code=None, kind=None):

@@ -7,7 +7,6 @@ Retry-After, and no process is ready. A connection that saw 25006 is closed."""
 import json
 import sys
 import time
-import uuid
 
 import rig
 from pair import Pair, start
@@ -69,7 +68,7 @@ class Two(rig.Stack):
 
 
 def fresh():
-    return f"b045-{uuid.uuid4()}"
+    return rig.new_id("b045")
 
 
 def backends(cluster):

@@ -6,7 +6,6 @@ the old attempt beats into a file: after the first line of the next attempt ther
 and the log says how the end was proved."""
 
 import time
-import uuid
 
 import relay
 import rig
@@ -54,7 +53,7 @@ client = stack.client()
 
 class Hung:
     def __init__(self, shape, tool):
-        self.shape, self.effect_id = shape, f"hung-{uuid.uuid4()}"
+        self.shape, self.effect_id = shape, rig.new_id("hung")
         answer = client.call(tool, {"effect_id": self.effect_id, "shape": shape})
         check(answer.handle, "a handle", repr(answer))
         self.task_id = answer.task_id

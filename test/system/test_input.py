@@ -6,7 +6,6 @@ stranger, with workers and API processes killed at each step. A task that waits 
 import json
 import socket
 import time
-import uuid
 
 import rig
 from rig import check, equal, until
@@ -85,7 +84,7 @@ def meta(**capabilities):
 
 def start(tool_name, client=None, capabilities=None, **arguments):
     """Calls under a fresh effect ID; the task's ID."""
-    arguments.setdefault("effect_id", f"{tool_name}-{uuid.uuid4()}")
+    arguments.setdefault("effect_id", rig.new_id(tool_name))
     answer = (client or alice).call(tool_name, arguments, _meta=meta(
         **({"elicitation": {}} if capabilities is None else capabilities)))
     counts["asked"] += 1
@@ -237,7 +236,7 @@ def misfits_are_asked_again():
 
 
 def early_answers_are_kept():
-    effect_id = f"later-{uuid.uuid4()}"
+    effect_id = rig.new_id("later")
     task = start("later", effect_id=effect_id, plan=plan({"gate": "go"}))
     stack.at_gate(effect_id, "go")
     answer(task, {"sure": YES, "unknown": YES})
@@ -246,7 +245,7 @@ def early_answers_are_kept():
     stack.open_gate(effect_id, "go")
     equal(structured(task)[0], {"sure": YES}, "the first one counts")
 
-    effect_id = f"later-{uuid.uuid4()}"
+    effect_id = rig.new_id("later")
     task = start("later", effect_id=effect_id, plan=plan({"gate": "go"}))
     stack.at_gate(effect_id, "go")
     answer(task, {"sure": accept(ok="maybe")})
@@ -306,7 +305,7 @@ def polls_are_stable():
 # --- programs -------------------------------------------------------------------------------------
 
 def programs_ask():
-    effect_id = f"asker-{uuid.uuid4()}"
+    effect_id = rig.new_id("asker")
     task = start("asker", effect_id=effect_id, plan=plan(
         {"checkpoint": ["half", 1]}, {"ask": ["who", form("Who?", NAME), None]},
         {"ask": ["sure", form("Sure?"), None]}, {"ask": ["who", form("ignored"), None]},
@@ -325,7 +324,7 @@ def programs_ask():
     equal(len(stack.run_log(effect_id, "start")), 4, "it starts anew for each")
     equal(len(stack.run_log(effect_id, "checkpoint")), 4, "and finds its checkpoints")
 
-    effect_id = f"unsafe-{uuid.uuid4()}"
+    effect_id = rig.new_id("unsafe")
     task = start("unsafe", effect_id=effect_id, plan=plan(
         {"ask": ["sure", form("Sure?"), None]}, {"post": True}))
     asked(task, ["sure"])
@@ -372,7 +371,7 @@ def the_slot_is_free():
 
 
 def plain_clients_wait():
-    effect_id = f"waits-{uuid.uuid4()}"
+    effect_id = rig.new_id("waits")
     plain = stack.client()
     arguments = {"effect_id": effect_id}
     capable = meta(elicitation={})
@@ -399,7 +398,7 @@ def plain_clients_wait():
     equal(structured(task)[0], {"sure": YES}, "taken up, it finds the answer")
 
     # Taken up before anybody has answered, it asks the same again.
-    effect_id = f"waits-{uuid.uuid4()}"
+    effect_id = rig.new_id("waits")
     got = plain.call("waits", {"effect_id": effect_id}, _meta=capable,
                      headers={"Accept": "application/json"})
     task = got.structured["task_id"]
@@ -440,7 +439,7 @@ def kills():
         alice.close()
     equal(len(stack.ledger("/ledger")), before + 8, "eight effects of eight tasks")
     # A program, killed with its worker right before it asks, and right after.
-    effect_id = f"asker-{uuid.uuid4()}"
+    effect_id = rig.new_id("asker")
     task = start("asker", effect_id=effect_id,
                  plan=plan({"gate": "ask"}, {"ask": ["sure", form("Sure?"), None]},
                            {"gate": "end"}))
@@ -460,7 +459,7 @@ def kills():
 
 
 def the_command_line_asks():
-    effect_id = f"confirm-{uuid.uuid4()}"
+    effect_id = rig.new_id("confirm")
     answer_task = start("confirm", effect_id=effect_id, file="cli")
     asked(answer_task, ["sure"])
     import subprocess

@@ -6,7 +6,6 @@ behind whom; refused calls; and `holdfast task why`."""
 
 import json
 import time
-import uuid
 
 import rig
 from rig import check, equal, until
@@ -36,7 +35,7 @@ alice, bob = stack.client(), stack.client("rig-bob")
 
 def fresh(name):
     counts["tasks"] += 1
-    return f"{name}-{uuid.uuid4()}"
+    return rig.new_id(name)
 
 
 def call(client, name, *actions, effect_id=None):

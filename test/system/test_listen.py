@@ -10,7 +10,6 @@ import select
 import signal
 import socket
 import time
-import uuid
 
 import rig
 from rig import check, equal, until
@@ -36,7 +35,7 @@ GATED = {"P1": [{"gate": "in"}], "P2": [{"post": True}], "P3": []}
 
 
 def new_task(plan=None, token="rig-alice", api=0, tool="probe"):
-    effect_id = f"listen-{uuid.uuid4()}"
+    effect_id = rig.new_id("listen")
     client = stack.client(token, api)
     answer = client.call_until_handle(tool, {"effect_id": effect_id,
                                              "plan": json.dumps(plan or {"P1": []})})

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import time
-import uuid
 
 import rig
 from patience import soon
@@ -136,7 +135,7 @@ client = stack.client()
 
 
 def new_id():
-    return f"metrics-{uuid.uuid4()}"
+    return rig.new_id("metrics")
 
 
 def alerts_name_what_there_is():

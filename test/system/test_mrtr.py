@@ -10,9 +10,8 @@ import secrets
 import shutil
 import sys
 import tempfile
-import uuid
 
-from rig import META, TASKS, Stack, check, equal, finish, run, until
+from rig import META, TASKS, Stack, check, equal, finish, new_id, run, until
 
 FORMS = {"elicitation": {}, "extensions": {TASKS: {}}}
 COUNTS = {"rounds_asked": 0, "states_refused": 0, "tasks": 0, "kills": 0}
@@ -222,7 +221,7 @@ def a_state_is_good_for_what_it_was_given_for(stack):
 
 
 def a_call_becomes_one_task(stack):
-    effect_id = f"asked-{uuid.uuid4()}"
+    effect_id = new_id("asked")
     call = Asked(stack, "ask_work", effect_id=effect_id)
     asked(call.send(api=0), "name")
     asked(call.send(FIRST, api=1), "color", "pet")

@@ -6,7 +6,6 @@ import datetime
 import json
 import signal
 import time
-import uuid
 
 import rig
 from rig import check, equal, until
@@ -30,10 +29,6 @@ stack = rig.Stack(workers=1, tools=[rig.probe_tool(crash_limit=2), STEPS, BLIND,
                             "maintain": {"lease_ms": 3000, "maintain_ms": 100}})
 client = stack.client()
 bob = stack.client("rig-bob")
-
-
-def fresh(name):
-    return f"{name}-{uuid.uuid4()}"
 
 
 def operate(*words, code=0):
@@ -69,7 +64,7 @@ def keys(effect_id):
 
 def a_failed_task_goes_on_as_its_successor():
     refuse(1)
-    effect_id = fresh("refused")
+    effect_id = rig.new_id("refused")
     arguments = {"effect_id": effect_id}
     first, ended = client.run("steps", arguments)
     equal(ended.result["status"], "failed", "refused for good")
@@ -102,7 +97,7 @@ def a_failed_task_goes_on_as_its_successor():
 
 def a_new_key_only_after_a_refusal():
     refuse(2)
-    effect_id = fresh("new-key")
+    effect_id = rig.new_id("new-key")
     first, _ = client.run("steps", {"effect_id": effect_id})
     second = operate("retry", first.task_id).split()[-1]
     client.wait(second)
@@ -116,7 +111,7 @@ def a_new_key_only_after_a_refusal():
                       " kind = 'recovery_point'", (rig.task_bytes(third),))
     equal(row, [(1, asked[2])], "the step says so")
     stack.downstream.kill()
-    effect_id = fresh("unreachable")
+    effect_id = rig.new_id("unreachable")
     first, ended = client.run("steps", {"effect_id": effect_id})
     equal(ended.result["error"]["data"]["type"], "attempts_exhausted", "nobody answered")
     operate("retry", first.task_id, "--new-key", code=1)
@@ -129,7 +124,7 @@ def a_new_key_only_after_a_refusal():
 
 
 def what_is_done_is_not_done_again():
-    effect_id = fresh("phases")
+    effect_id = rig.new_id("phases")
     plan = {"P3": [{"signal": 9, "starts": [1, 2, 3]}], "P2": [{"post": True}]}
     first, ended = client.run("probe", {"effect_id": effect_id, "plan": json.dumps(plan)})
     equal((ended.result["status"], ended.result["error"]["data"]["type"]),
@@ -151,7 +146,7 @@ def what_is_done_is_not_done_again():
 
 def backing_off_and_unknown():
     stack.downstream.kill()
-    effect_id = fresh("back-off")
+    effect_id = rig.new_id("back-off")
     task = client.call("slow", {"effect_id": effect_id}).task_id
     until(lambda: stack.state(task) == "scheduled", 20, "it backs off")
     why(task, 0, "backs off until", "post", "attempt 1")
@@ -164,7 +159,7 @@ def backing_off_and_unknown():
 
 def what_may_have_happened_is_asked_for_first():
     """V7: what was settled as failed may have happened: the successor does not send it again."""
-    effect_id = fresh("maybe")
+    effect_id = rig.new_id("maybe")
     stack.steer(mode="honour", lose_answers=1)
     task = client.call("blind", {"effect_id": effect_id}).task_id
     until(lambda: stack.state(task) == "unknown", 20, "unknown")
@@ -186,7 +181,7 @@ def before_blind(effect_id):
 
 
 def a_task_is_paused():
-    effect_id = fresh("pause")
+    effect_id = rig.new_id("pause")
     stack.steer(mode="honour", delay_after_ms=1_500)
     plan = {"P1": [{"gate": "in"}], "P2": [{"post": True}]}
     task = client.call("probe", {"effect_id": effect_id, "plan": json.dumps(plan)}).task_id
@@ -212,7 +207,7 @@ def a_task_is_paused():
 
 def an_act_takes_an_effect_id():
     """Where one task alone bears it; of several each is named and none is touched."""
-    effect_id = fresh("shared")
+    effect_id = rig.new_id("shared")
     refuse(2)
     tasks = [caller.run("steps", {"effect_id": effect_id})[0].task_id for caller in (client, bob)]
     said = operate("retry", effect_id, code=1)
@@ -220,9 +215,9 @@ def an_act_takes_an_effect_id():
           "both are named", said)
     equal(stack.query("SELECT count(*) FROM holdfast.tasks WHERE effect_id = %s", (effect_id,))[0][0], 2,
           "and none is retried")
-    check("no task has" in operate("retry", fresh("nobody"), code=1), "none bears it")
+    check("no task has" in operate("retry", rig.new_id("nobody"), code=1), "none bears it")
     stack.downstream.kill()
-    effect_id = fresh("alone")
+    effect_id = rig.new_id("alone")
     task = client.call("slow", {"effect_id": effect_id}).task_id
     until(lambda: stack.state(task) == "scheduled", 20, "it backs off")
     operate("pause", effect_id)
@@ -238,7 +233,7 @@ def an_act_takes_an_effect_id():
 
 def a_retry_says_its_version():
     refuse(1)
-    effect_id = fresh("old")
+    effect_id = rig.new_id("old")
     task, _ = client.run("versions", {"effect_id": effect_id})
     check("version" not in why(task.task_id, 5, f"`holdfast retry {task.task_id}` runs it on"),
           "its version is the current one")
@@ -259,7 +254,7 @@ def a_retry_says_its_version():
 
 
 def a_result_that_cannot_be_made():
-    task, ended = client.run("blank", {"effect_id": fresh("blank")})
+    task, ended = client.run("blank", {"effect_id": rig.new_id("blank")})
     equal(ended.result["error"]["data"]["type"], "result", "failed at its result")
     check("retry`" not in why(task.task_id, 5, "would make it of the same", "new effect ID"),
           "why recommends no retry")
@@ -297,10 +292,10 @@ def a_tool_and_a_tenant_are_paused():
     operate("pause", "--tool", "nobody", code=1)
     for scope, name, caller in (("tool", "steps", client), ("tenant", "B", bob)):
         operate("pause", f"--{scope}", name)
-        effect_id = fresh(scope)
+        effect_id = rig.new_id(scope)
         task = caller.call("steps", {"effect_id": effect_id}).task_id
         check(task, "a call is accepted")
-        other = client.call("probe" if scope == "tool" else "steps", {"effect_id": fresh("other")})
+        other = client.call("probe" if scope == "tool" else "steps", {"effect_id": rig.new_id("other")})
         equal(client.wait(other.task_id).result["status"], "completed", "other work goes on")
         told = caller.get(task).result
         check("paused" in told["statusMessage"], "statusMessage says paused", told)
@@ -317,10 +312,10 @@ def a_tool_and_a_tenant_are_paused():
 
 def filters_count_first():
     refuse(6)
-    tasks = [client.run("steps", {"effect_id": fresh("bulk")})[0].task_id]
+    tasks = [client.run("steps", {"effect_id": rig.new_id("bulk")})[0].task_id]
     one = stack.command("retry", "--tool", "steps").stdout
     check("1 task is failed\n" in one, "one", one)
-    tasks += [client.run("steps", {"effect_id": fresh("bulk")})[0].task_id for _ in range(2)]
+    tasks += [client.run("steps", {"effect_id": rig.new_id("bulk")})[0].task_id for _ in range(2)]
     plain = stack.command("retry", "--tool", "steps").stdout
     check("3 tasks are failed" in plain and "--yes" in plain, "the count is shown, nothing is done", plain)
     equal(client.get(tasks[0]).result["_meta"][rig.EFFECT_META].get("successor"), None, "nothing")
@@ -340,7 +335,7 @@ def filters_count_first():
         counts["successors"] += 1
         equal(client.wait(successor).result["status"], "completed", "each completes")
     stack.downstream.kill()
-    tasks = [client.call("slow", {"effect_id": fresh("many")}).task_id for _ in range(5)]
+    tasks = [client.call("slow", {"effect_id": rig.new_id("many")}).task_id for _ in range(5)]
     for task in tasks:
         until(lambda task=task: stack.state(task) == "scheduled", 20, "backs off")
     check("5: paused" in operate("pause", "--state", "scheduled", "--tool", "slow", "--yes"), "paused")
@@ -359,7 +354,7 @@ def filters_count_first():
 
 def why_nobody_runs_it():
     worker = stack.workers[0]
-    effect_id = fresh("stall")
+    effect_id = rig.new_id("stall")
     plan = {"P1": [{"gate": "in"}]}
     task = client.call("probe", {"effect_id": effect_id, "plan": json.dumps(plan)}).task_id
     stack.at_gate(effect_id, "in")

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import threading
 import time
-import uuid
 
 import rig
 from patience import soon
@@ -37,7 +36,7 @@ stack = rig.Stack(
 
 
 def new_id(what="plain"):
-    return f"{what}-{uuid.uuid4()}"
+    return rig.new_id(what)
 
 
 class Held(rig.HeldCall):
@@ -623,7 +622,7 @@ def the_page():
     if not shutil.which("curl"):
         check(False, "curl is here")
         return
-    effect_id = str(uuid.uuid4())
+    effect_id = rig.new_id("id")
     process = report(effect_id)
     lines = []
     while len([line for line in lines if "notifications/progress" in line]) < 2:

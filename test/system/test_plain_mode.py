@@ -10,7 +10,6 @@ import pathlib
 import re
 import subprocess
 import time
-import uuid
 
 import rig
 from patience import soon
@@ -152,7 +151,7 @@ client = stack.client()
 
 
 def begin(name, **arguments):
-    effect_id = f"plain-{uuid.uuid4()}"
+    effect_id = rig.new_id("plain")
     answer = client.call(name, {"effect_id": effect_id, **arguments})
     check(answer.handle, f"{name}: a handle", repr(answer))
     return effect_id, answer.task_id

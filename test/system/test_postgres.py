@@ -9,7 +9,6 @@ import json
 import socket
 import threading
 import time
-import uuid
 
 import psycopg
 
@@ -111,7 +110,7 @@ def all_alive(stack, what):
 
 
 def fresh(name="pg"):
-    return f"{name}-{uuid.uuid4()}"
+    return rig.new_id(name)
 
 
 def begin(client, tool="probe", plan=POST, **more):

@@ -5,7 +5,6 @@ a cancel, and effects that are accepted first and seen later. Counted in the dow
 import json
 import signal
 import time
-import uuid
 
 import rig
 from rig import check, equal, until
@@ -84,7 +83,7 @@ by = ("--by", "ann", "--why", "looked for it downstream")
 
 
 def begin(name, plan=None):
-    effect_id = f"{name}-{uuid.uuid4()}"
+    effect_id = rig.new_id(name)
     arguments = {"effect_id": effect_id}
     if plan is not None:
         arguments["plan"] = json.dumps(plan)

@@ -5,7 +5,6 @@ worker stopped past its lease and woken) commits nothing (V4)."""
 
 import signal
 import time
-import uuid
 
 import rig
 from rig import check, equal, until
@@ -22,7 +21,7 @@ client = stack.client()
 
 
 def begin(plan, tool="probe"):
-    effect_id = f"fault-{uuid.uuid4()}"
+    effect_id = rig.new_id("fault")
     answer = client.call(tool, {"effect_id": effect_id, "plan": rig.json.dumps(plan)})
     check(answer.handle, "a handle", repr(answer))
     return effect_id, answer.task_id
