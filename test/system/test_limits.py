@@ -281,5 +281,5 @@ rig.run(as_many_as_may_run_do_and_no_more, never_more_while_workers_are_killed,
         a_flood_of_a_tool_holds_up_no_other, a_full_backlog_refuses_before_anything_is_stored,
         a_new_version_changes_the_limits)
 
-equal(counts["most_at_once"], RUNNING, "what may run did, and never more")
-rig.finish("limits", counts, {"kills": KILLS + 3, "looks": 25, "refused": 4, "whys": 2})
+check(counts["most_at_once"] <= RUNNING, "never more than may run", counts)
+rig.finish("limits", counts, {"most_at_once": RUNNING, "kills": KILLS + 3, "looks": 25, "refused": 4, "whys": 2})
