@@ -150,7 +150,7 @@ stop_processes() {
 # wait_for NAME URL: until the process answers there; at once an error when it has ended.
 wait_for() {
 	local end=$((SECONDS + ready_seconds_max))
-	until http_ok "$2" 2>/dev/null; do
+	until http_ok "$2"; do
 		[ -n "$(pid_of "$1")" ] && [ $SECONDS -lt $end ] || {
 			tail -n 3 "$logs/$1.log" >&2
 			die "$1 is not ready; all of its log is in $logs/$1.log"
@@ -185,13 +185,7 @@ for port in (int(sys.argv[1]), 0):
         break' "$1"
 }
 
-# The answer of a GET, by Python: a bare machine need not have curl.
-http_ok() {
-	"$python" -c '
-import sys, urllib.request
-direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-sys.exit(direct.open(sys.argv[1], timeout=2).status != 200)' "$1"
-}
+http_ok() { curl -sf --noproxy '*' --max-time 2 -o /dev/null "$1"; }
 
 # --- the private Postgres -------------------------------------------------------------------------
 # initdb and postgres refuse root. As root they run as user postgres, who may then read through a

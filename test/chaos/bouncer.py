@@ -50,9 +50,8 @@ class Pooler:
         self.cluster, self.port = cluster, rig.free_port()
         folder = cluster.folder
         self.socket = folder / f".s.PGSQL.{self.port}"
-        cluster.run("sh", "-c", 'cat > "$0"', folder / "users", text="".join(
-            f'"{user}" ""\n' for user in USERS))
-        cluster.run("sh", "-c", 'cat > "$0"', folder / "pgbouncer.ini", text=(
+        cluster.write(folder / "users", "".join(f'"{user}" ""\n' for user in USERS))
+        cluster.write(folder / "pgbouncer.ini", (
             f"[databases]\n* = host={folder}\n[pgbouncer]\n"
             f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir = {folder}\n"
             f"auth_type = trust\nauth_file = {folder}/users\nadmin_users = postgres\n"

@@ -15,8 +15,6 @@ AGAIN_MAX = 4000     # finished tasks that are asked for again at both API proce
 
 
 class Checker:
-    OUTCOME_PLACE = OUTCOME_PLACE
-
     def __init__(self, stack, journal, findings, operator):
         self.stack, self.journal, self.findings = stack, journal, findings
         self.operator = operator

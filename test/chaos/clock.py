@@ -11,6 +11,7 @@ import os
 import pathlib
 import time
 
+import pair
 import rig
 import shapes
 import world
@@ -200,9 +201,7 @@ class Faults:
         clock.set(HOUR_S)
         self.let_work(0.1)
         self.was_hit("clock", *(task for _, _, task in self.stack.running()))
-        pid = int((self.stack.cluster.data / "postmaster.pid").read_text().split()[0])
-        os.kill(pid, 9)
-        rig.until(lambda: rig.process_gone(pid), 10, "the postmaster is gone", 0.005)
+        pair.crash(self.stack.cluster)
         clock.set(self.dice.choice([0, -HOUR_S]))
         self.stack.start_postgres()
         self.let_work(0.2)

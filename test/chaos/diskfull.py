@@ -103,7 +103,8 @@ class Faults:
         for task in refused:
             self.not_stored(task)
             self.hand_over(task)
-        self.goes_on_after()
+        if self.work_again(ROOM_AGAIN_S, "room on the disk"):
+            time.sleep(self.dice.random() * 0.3)
         return {cell} | {step for _, step, _ in running} | ({"refused"} if refused else set())
 
     def await_full(self, cell, start):
@@ -182,15 +183,6 @@ class Faults:
             if tries[name] > TRIES_FIRST + TRIES_PER_S * seconds:
                 self.findings.add("V10", f"{name}: {tries[name]} failed statements in "
                                   f"{seconds:.1f} s of a full disk")
-
-    def goes_on_after(self):
-        end = time.monotonic() + ROOM_AGAIN_S
-        while not self.stack.running():
-            if time.monotonic() > end:
-                self.findings.add("V9", f"no work within {ROOM_AGAIN_S} s of room on the disk")
-                return
-            time.sleep(0.01)
-        time.sleep(self.dice.random() * 0.3)
 
 
 WORLD = FullWorld

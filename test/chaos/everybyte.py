@@ -8,9 +8,7 @@ import collections
 import itertools
 import json
 import os
-import pathlib
 import socket
-import struct
 import time
 
 import rig
@@ -25,11 +23,6 @@ WAYS = ("fin", "rst")
 FDS_MORE_MAX = 8
 RSS_MORE_KIB_MAX = 8 << 10
 WARM_UP = 40            # of each kind, before anything is measured
-
-
-def rss_kib(pid):
-    status = pathlib.Path("/proc", str(pid), "status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 
 
 def fds(pid):
@@ -62,9 +55,7 @@ class EveryByte:
     def post(self, body, method=None, name=None, **more):
         headers = rig.Client(self.stack.apis[0].port).headers(method or body["method"], name, more)
         data = json.dumps(body).encode() if isinstance(body, dict) else body
-        head = "".join(f"{header}: {value}\r\n" for header, value in headers.items())
-        return (f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{head}Content-Length: {len(data)}\r\n\r\n"
-                ).encode() + data
+        return rig.request_bytes(headers, data)
 
     def message(self, method, declare=True, **params):
         return {"jsonrpc": "2.0", "id": 1, "method": method,
@@ -138,7 +129,7 @@ class EveryByte:
         """Whether it went as it was meant: so much was read."""
         with socket.create_connection(("127.0.0.1", port), timeout=20) as peer:
             if way == "rst":
-                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                rig.reset_when_closed(peer)
             peer.sendall(data[:sent])
             left = read
             while left > 0 and (got := peer.recv(left)):
@@ -184,7 +175,7 @@ class EveryByte:
     # --- before and after ---
 
     def measure(self):
-        return {api.name: (fds(api.pid), rss_kib(api.pid)) for api in self.stack.apis}
+        return {api.name: (fds(api.pid), rig.memory_kib(api.pid)) for api in self.stack.apis}
 
     def settle_down(self, before):
         """What was closed is noticed within a moment."""

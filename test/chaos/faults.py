@@ -7,7 +7,6 @@ import itertools
 import os
 import signal
 import socket
-import struct
 import threading
 import time
 
@@ -261,6 +260,16 @@ class Faults(*[module.Faults for module in wide.MODULES]):
         while not self.stack.running() and time.monotonic() < end:
             time.sleep(0.01)
 
+    def work_again(self, seconds, what):
+        """Whether claims are held in that time."""
+        end = time.monotonic() + seconds
+        while not self.stack.running():
+            if time.monotonic() > end:
+                self.findings.add("V9", f"no work within {seconds} s of {what}")
+                return False
+            time.sleep(0.01)
+        return True
+
     # --- commits, by the proxy ---
 
     def hit_process(self, name, kind):
@@ -364,13 +373,6 @@ class Faults(*[module.Faults for module in wide.MODULES]):
         self.dice.choice([one for one in self.callers if isinstance(one, Caller)]).inbox.append(
             task)
 
-    def http_bytes(self, api, body, method, name, token="rig-alice"):
-        client = rig.Client(api.port, token)
-        headers = client.headers(method, name) | {"Host": f"127.0.0.1:{api.port}",
-                                                  "Content-Length": str(len(body))}
-        head = "".join(f"{header}: {value}\r\n" for header, value in headers.items())
-        return f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body
-
     def disconnect(self):
         """A connection ends at a random byte of a request or of its answer, by FIN or by RST."""
         cell = self.rarest("disconnect")
@@ -379,8 +381,7 @@ class Faults(*[module.Faults for module in wide.MODULES]):
         client = rig.Client(api.port)
         if op == "call":
             task = self.new_task("cut")
-            data = self.http_bytes(api, client.body(task.tool, task.arguments), "tools/call",
-                                   task.tool)
+            data = client.call_bytes(task.tool, task.arguments)
         else:
             task = self.some_task(lambda one: one.handle is not None and
                                   one.token == "rig-alice" and not one.plain and
@@ -390,7 +391,7 @@ class Faults(*[module.Faults for module in wide.MODULES]):
                 return False
             body = rig.json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {
                 "taskId": task.handle, "_meta": rig.meta()}}).encode()
-            data = self.http_bytes(api, body, "tasks/get", task.handle)
+            data = rig.request_bytes(client.headers("tasks/get", task.handle), body)
         self.was_hit("disconnect", task)
         how = self.cut(api, data, part)
         if op == "call":
@@ -414,7 +415,7 @@ class Faults(*[module.Faults for module in wide.MODULES]):
                     while wanted > 0 and (got := peer.recv(wanted)):
                         wanted -= len(got)
                 if how == "RST":
-                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    rig.reset_when_closed(peer)
         except OSError:
             pass
         return how
@@ -454,7 +455,6 @@ class Faults(*[module.Faults for module in wide.MODULES]):
 
     def duplicates(self, task, other, count):
         """[(task whose arguments were sent, answer or None)]."""
-        results = [None] * count
         barrier = threading.Barrier(count)
         sent = [other if other is not None and number % 2 else task for number in range(count)]
 
@@ -464,17 +464,13 @@ class Faults(*[module.Faults for module in wide.MODULES]):
             headers = client.headers("tools/call", task.tool)
             barrier.wait()
             try:
-                results[number] = client.post(body, headers)
+                return client.post(body, headers)
             except LOST:
-                pass
-            client.close()
+                return None
+            finally:
+                client.close()
 
-        threads = [threading.Thread(target=one, args=(number,)) for number in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return list(zip(sent, results))
+        return list(zip(sent, rig.in_parallel(one, range(count))))
 
     def winner(self, task, other, answers):
         """Whose arguments got a handle; where no answer came at all both are asked again."""

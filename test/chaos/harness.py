@@ -5,6 +5,7 @@ import json
 import threading
 import time
 
+import patience
 import rig
 import shapes
 import story
@@ -167,7 +168,7 @@ class Run:
             if at < last_fault or mine is None or mine.yardstick or handle in settled:
                 continue  # what a person settles waits for the person
             # What is parked goes on when its client is back.
-            took = int((at - max(last_fault, mine.returned_at)) * 1000)
+            took = int(patience.between(max(last_fault, mine.returned_at), at) * 1000)
             if shapes.is_slow(mine.tool):
                 took -= mine.arguments["slow_ms"]
             self.drain_ms = max(self.drain_ms, took)

@@ -5,8 +5,8 @@ as a client does, and checks what it is told while it is told it: one handle an 
 that never leaves its end, the same bytes whenever a finished task is seen, nothing of another
 owner."""
 
-import contextlib
 import http.client
+import itertools
 import json
 import re
 import threading
@@ -16,7 +16,6 @@ import rig
 import shapes
 import world
 
-OPEN_MAX = 6            # tasks that a caller has open at once
 PAUSE_S = 0.004         # between two requests of a caller
 UNKNOWN_TEXT = "it cannot be told whether"
 BETWEEN_TEXT = "waiting for"    # a worker, or the next attempt
@@ -150,20 +149,50 @@ class Journal:
             self.told(task, "unknown", message=message)
 
 
-class Caller(threading.Thread):
-    def __init__(self, stack, journal, seed, number):
-        super().__init__(name=f"caller-{number}", daemon=True)
+class Asker(threading.Thread):
+    """Keeps some tasks open until they are over, turn by turn."""
+
+    OPEN_MAX = 6            # at once
+
+    def __init__(self, name, stack, journal, seed, number):
+        super().__init__(name=f"{name}-{number}", daemon=True)
         self.stack, self.journal, self.number = stack, journal, number
-        self.dice = world.dice(seed, f"caller-{number}")
-        self.seed = seed
-        self.clients = {token: [rig.Client(api.port, token, timeout=10) for api in stack.apis]
-                        for token in rig.TOKENS}
+        self.dice = world.dice(seed, self.name)
         self.open, self.inbox, self.ended = [], [], []
         self.count = 0
         self.accepting = True   # false: only what is open goes on
         self.stopping = False
         self.doing = None       # (number of the API process, what, task) in flight
         self.error = None
+
+    def due(self):
+        """The task whose turn it is, or None."""
+        while self.inbox:
+            self.open.append(self.inbox.pop())
+        if self.accepting and len(self.open) < self.OPEN_MAX:
+            self.begin()
+        due = [task for task in self.open if task.next_at <= time.monotonic()]
+        return min(due, key=lambda task: task.next_at, default=None)
+
+    def put_away(self):
+        for task in [task for task in self.open if task.over]:
+            self.open.remove(task)
+            self.ended.append(task)
+
+    def run(self):
+        try:
+            while not self.stopping:
+                self.turn()
+        except Exception as error:  # noqa: BLE001 - the run fails for it, with its text
+            self.error = error
+            raise
+
+
+class Caller(Asker):
+    def __init__(self, stack, journal, seed, number):
+        super().__init__("caller", stack, journal, seed, number)
+        self.clients = {token: [rig.Client(api.port, token, timeout=10) for api in stack.apis]
+                        for token in rig.TOKENS}
 
     # --- requests ---
 
@@ -275,29 +304,17 @@ class Caller(threading.Thread):
                           lambda one: self.call(one, "repeat")])(task)
 
     def turn(self):
-        while self.inbox:
-            self.open.append(self.inbox.pop())
-        if self.accepting and len(self.open) < OPEN_MAX:
-            self.begin()
-        due = [task for task in self.open if task.next_at <= time.monotonic()]
-        if due:
-            self.step(min(due, key=lambda task: task.next_at))
+        task = self.due()
+        if task:
+            self.step(task)
         elif self.ended and self.accepting and self.dice.random() < 0.2:
             self.again()
-        for task in [task for task in self.open if task.over]:
-            self.open.remove(task)
-            self.ended.append(task)
+        self.put_away()
+        time.sleep(PAUSE_S)
 
     def run(self):
         try:
-            while not self.stopping:
-                self.turn()
-                time.sleep(PAUSE_S)
-        except Exception as error:  # noqa: BLE001 - the run fails for it, with its text
-            self.error = error
-            raise
+            super().run()
         finally:
-            for clients in self.clients.values():
-                for client in clients:
-                    with contextlib.suppress(OSError):
-                        client.close()
+            for client in itertools.chain(*self.clients.values()):
+                client.close()

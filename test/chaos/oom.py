@@ -6,12 +6,12 @@ started again; nothing is half-written either way. A crash is a violation."""
 
 import contextlib
 import os
-import pathlib
 import signal
 import time
 
 import points
 import rig
+from cgroup import Cgroup
 from load import LOST
 
 ROLES = ("worker", "api")
@@ -19,47 +19,10 @@ WANTED = {"oom": ROLES}
 CI = {"oom": 6}
 SOAK = {"oom": [("oom", 100)]}
 WORLD = None
-ROOT = pathlib.Path("/sys/fs/cgroup")
 LIMIT_BYTES = 256 * 1024    # of what it takes from then on
 FULL_S_MAX = 15
 
 # --- F14 -----------------------------------------------------------------------------------------
-
-
-class Group:
-    """A memory cgroup of its own, of either version; what it has is not charged to it, only what it
-    takes from then on."""
-
-    def __init__(self, name):
-        for base, limit in ((ROOT / "memory", "memory.limit_in_bytes"),
-                            (ROOT / "unified", "memory.max"), (ROOT, "memory.max")):
-            self.path = base / name
-            try:
-                self.path.mkdir()
-            except OSError:
-                continue
-            try:
-                (self.path / limit).write_text(str(LIMIT_BYTES))
-                return
-            except OSError:
-                self.path.rmdir()
-        raise RuntimeError("no memory cgroup can be made: this needs root and a writable "
-                           "/sys/fs/cgroup with the memory controller")
-
-    def take(self, pid):
-        (self.path / "cgroup.procs").write_text(str(pid))
-
-    def remove(self):
-        """Once all that were in it are gone."""
-        end = time.monotonic() + 10
-        while time.monotonic() < end:
-            with contextlib.suppress(OSError):
-                for pid in (self.path / "cgroup.procs").read_text().split():
-                    os.kill(int(pid), signal.SIGKILL)
-                self.path.rmdir()
-                return
-            time.sleep(0.02)
-        raise RuntimeError(f"{self.path} cannot be removed")
 
 
 class Faults:
@@ -68,7 +31,7 @@ class Faults:
         processes = {process.name: process for process in
                      (self.stack.workers if role == "worker" else self.stack.apis)}
         process = processes[self.dice.choice(sorted(processes))]
-        group = Group(f"holdfast-oom-{os.getpid()}-{next(self.ids)}")
+        group = Cgroup(f"hf-oom-{os.getpid()}-{next(self.ids)}", LIMIT_BYTES)
         self.stack.downed.add(process)
         try:
             self.was_hit("oom", *(task for name, _, task in self.stack.running()

@@ -159,14 +159,21 @@ static size_t put_number(char *out, uint64_t n)
 	return 9;
 }
 
+/* What each frame of ours begins with; in `members` its type and its run count. */
+static size_t put_head(char *out, char members, const char *type, const struct run *run)
+{
+	size_t len = 1;
+	out[0] = (char)(0x80 | members);
+	len += put(out + len, "t");
+	len += put(out + len, type);
+	len += put(out + len, "run");
+	return len + put_number(out + len, run->number);
+}
+
 static void send_result(const struct run *run, const char *name, uint64_t n)
 {
-	char body[512] = "\x83";
-	size_t len = 1;
-	len += put(body + len, "t");
-	len += put(body + len, "result");
-	len += put(body + len, "run");
-	len += put_number(body + len, run->number);
+	char body[512];
+	size_t len = put_head(body, 3, "result", run);
 	len += put(body + len, "value");
 	body[len++] = (char)0x81;
 	len += put(body + len, name);
@@ -176,12 +183,8 @@ static void send_result(const struct run *run, const char *name, uint64_t n)
 
 static void send_error(const struct run *run, const char *text, bool retry)
 {
-	char body[512] = "\x84";
-	size_t len = 1;
-	len += put(body + len, "t");
-	len += put(body + len, "error");
-	len += put(body + len, "run");
-	len += put_number(body + len, run->number);
+	char body[512];
+	size_t len = put_head(body, 4, "error", run);
 	len += put(body + len, "text");
 	len += put(body + len, text);
 	len += put(body + len, "retry");

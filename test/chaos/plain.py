@@ -5,15 +5,12 @@ stored result byte for byte, "still running" past the window, and companions tha
 
 import collections
 import json
-import threading
 import time
 
 import rig
 import shapes
-import world
-from load import LOST, Task
+from load import LOST, Asker, Task
 
-OPEN_MAX = 5            # effects that one client comes back for
 HANG_UP = 0.45          # share of calls that are left before their answer
 WAYS = ("fin", "half", "reset")
 ANSWER_S = 20
@@ -27,18 +24,14 @@ def kept(result):
                        if name not in ("resultType", "_meta")}, ensure_ascii=False)
 
 
-class PlainCaller(threading.Thread):
+class PlainCaller(Asker):
+    """Hangs up now and then while it accepts new tasks."""
+
+    OPEN_MAX = 5
+
     def __init__(self, stack, journal, seed, number):
-        super().__init__(name=f"plain-{number}", daemon=True)
-        self.stack, self.journal, self.number = stack, journal, number
-        self.dice = world.dice(seed, f"plain-{number}")
-        self.open, self.inbox, self.ended = [], [], []
+        super().__init__("plain", stack, journal, seed, number)
         self.counts = collections.Counter()
-        self.accepting = True   # false: only what is open goes on, and nobody hangs up
-        self.stopping = False
-        self.doing = None
-        self.count = 0
-        self.error = None
 
     # --- one call ---
 
@@ -111,11 +104,13 @@ class PlainCaller(threading.Thread):
             task.gone = True
         else:
             end = kept(result) if error is None else json.dumps(error, ensure_ascii=False)
-            if task.plain_end is None:
-                task.plain_end = end
-            elif task.plain_end != end:
-                self.journal.violation("V6", "a plain result changed", task, now=end,
-                                       first=task.plain_end)
+            self.ends(task, end, "a plain result changed")
+
+    def ends(self, task, end, wrong):
+        if task.plain_end is None:
+            task.plain_end = end
+        elif task.plain_end != end:
+            self.journal.violation("V6", wrong, task, now=end, first=task.plain_end)
 
     def companions(self, task):
         """task_status waits a little, task_result tells what the call itself would tell."""
@@ -139,12 +134,7 @@ class PlainCaller(threading.Thread):
                                        answer=answer)
         if result.result and not result.structured.get("type") in NOT_THE_END and \
                 result.status == 200:
-            end = kept(result.result)
-            if task.plain_end is None:
-                task.plain_end = end
-            elif task.plain_end != end:
-                self.journal.violation("V6", "task_result tells another result", task, now=end,
-                                       first=task.plain_end)
+            self.ends(task, kept(result.result), "task_result tells another result")
 
     # --- the life of such a client ---
 
@@ -162,15 +152,10 @@ class PlainCaller(threading.Thread):
         self.open.append(self.journal.add(task))
 
     def turn(self):
-        while self.inbox:
-            self.open.append(self.inbox.pop())
-        if self.accepting and len(self.open) < OPEN_MAX:
-            self.begin()
-        due = [task for task in self.open if task.next_at <= time.monotonic()]
-        if not due:
+        task = self.due()
+        if not task:
             time.sleep(0.005)
         elif not self.stopping:
-            task = min(due, key=lambda one: one.next_at)
             leaves = self.accepting and self.dice.random() < HANG_UP
             answer = self.call(task, self.dice.random() * 0.7 if leaves else None)
             if answer is not None:
@@ -183,14 +168,4 @@ class PlainCaller(threading.Thread):
             if answer is not None:
                 self.counts["repeats"] += 1
                 self.judge(task, answer)
-        for task in [task for task in self.open if task.over]:
-            self.open.remove(task)
-            self.ended.append(task)
-
-    def run(self):
-        try:
-            while not self.stopping:
-                self.turn()
-        except Exception as error:  # noqa: BLE001 - the run fails for it, with its text
-            self.error = error
-            raise
+        self.put_away()

@@ -41,7 +41,6 @@ LANES = [[("chaos_eight", 1, 2), ("chaos_one", 1, 1), ("submit", 1, 1), ("get", 
          [("chaos_eight", 2, 2), ("chaos_error", 1, 1), ("cancel_request", 1, 1)],
          [("chaos_three", 1, 1), ("chaos_cancel", 1, 1), ("unknown", 1, 1), ("plain", 1, 1)]]
 SHAPES = ("chaos_one", "chaos_three", "chaos_eight", "chaos_error", "chaos_cancel", "unknown")
-REQUESTS = ("submit", "get", "cancel_request", "plain")
 # Fewer points than this, and a sweep has not seen what it is for.
 POINTS_MIN = {"chaos_one": 12, "chaos_three": 25, "chaos_eight": 60, "chaos_error": 15,
               "chaos_cancel": 25, "unknown": 12, "submit": 6, "get": 6, "cancel_request": 6,

@@ -21,10 +21,14 @@ SOAK = {"poison": [("poison", 300)]}
 
 class PoisonWorld(world.World):
     def __init__(self, *args, **more):
-        self.cgroup = poisoning.Cgroup()
+        self.cgroup = poisoning.cgroup()
         super().__init__(*args, **more)
         self.command("tools", "apply", str(poisoning.tool("chaos_poison", LIMIT)))
         shapes.SHAPES["chaos_poison"] = ["pure die"]  # no caller calls it, the checker knows it
+
+    def stop(self):
+        super().stop()
+        shapes.SHAPES.pop("chaos_poison", None)
 
     def supervise(self):
         """Starts again which workers were killed; how many."""

@@ -17,6 +17,7 @@ import psycopg
 import disk
 import rig
 import world
+from checker import OUTCOME_PLACE
 
 WANTED = {"power_cut": ("at an answer", "in a checkpoint", "at random")}
 CI = {"power_cut": 5}
@@ -26,7 +27,6 @@ START_TRIES = 5
 WORK_AGAIN_S = 30
 TOLD_BETWEEN = 20       # handles between two cuts, if they come within TOLD_BETWEEN_S
 TOLD_BETWEEN_S = 3
-OUTCOME_PLACE = 2147483647
 
 
 class Unbootable(RuntimeError):
@@ -72,10 +72,10 @@ class PowerWorld(world.World):
         parent = int((self.cluster.data / "postmaster.pid").read_text().split()[0])
         os.kill(parent, signal.SIGSTOP)
         end = time.monotonic() + 10
-        while state_of(parent) not in ("T", "Z", None) and time.monotonic() < end:
+        while (rig.proc_stat(parent) or "Z")[0] not in "TZ" and time.monotonic() < end:
             pass
         pids = [parent, *(int(path.name) for path in pathlib.Path("/proc").iterdir()
-                          if path.name.isdigit() and state_of(path.name, 1) == str(parent))]
+                          if path.name.isdigit() and (rig.proc_stat(path.name) or "??")[1] == str(parent))]
         for pid in pids[1:]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
@@ -111,15 +111,6 @@ class PowerWorld(world.World):
                     log = (self.home / "postgres.log").read_text(errors="replace").splitlines()
                     raise Unbootable(" | ".join(log[-4:])) from None
                 time.sleep(0.2)
-
-
-def state_of(pid, field=0):
-    """A field of its stat behind its name: its state, its parent. None when it is gone."""
-    try:
-        stat = pathlib.Path("/proc", str(pid), "stat").read_text(errors="replace")
-    except OSError:
-        return None
-    return stat.rpartition(")")[2].split()[field]
 
 
 class Faults:
@@ -171,12 +162,8 @@ class Faults:
                                        now=ends.get(task.handle))
 
     def work_goes_on(self):
-        end = time.monotonic() + WORK_AGAIN_S
-        while not self.stack.running():
-            if time.monotonic() > end:
-                self.findings.add("V9", f"no work within {WORK_AGAIN_S} s of the power")
-                return
-            time.sleep(0.01)
+        if not self.work_again(WORK_AGAIN_S, "the power"):
+            return
         before, end = self.handles(), time.monotonic() + TOLD_BETWEEN_S
         while self.handles() < before + TOLD_BETWEEN and time.monotonic() < end:
             time.sleep(0.01)

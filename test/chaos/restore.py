@@ -12,15 +12,13 @@ again, and what it had taken back stays taken back if that comes too late."""
 import contextlib
 import datetime
 import json
-import os
 import pathlib
 import shutil
-import signal
-import subprocess
 import threading
 import time
 
 import checker
+import pair
 import rig
 import shapes
 import world
@@ -33,7 +31,6 @@ BEGIN_EVERY_S = 0.12    # while it is taken: a task that is soon to do what cann
 BEFORE_MS = 600         # that so long before
 ASK_S = 20              # for all processes to have noticed
 UNKNOWN_S = 3           # for the first task that comes to where it may have been
-HERE = pathlib.Path(__file__).resolve().parent
 NAME = "{/task/effect_id}/{/args/n}"
 
 
@@ -92,9 +89,7 @@ class RestoreWorld(world.World):
 
     def command(self, *args, **more):
         if args[:2] == ("tools", "apply"):
-            program = pathlib.Path(self.tools_folder.name) / "phase"
-            subprocess.run(["gcc", "-std=gnu2x", "-O1", "-DNAME_THE_EFFECT", "-o", program,
-                            HERE / "phase.c"], check=True)
+            program = shapes.build(self.tools_folder.name, "-DNAME_THE_EFFECT")
             for folder in map(pathlib.Path, args[2:]):
                 manifest = folder / "tool.json"
                 manifest.write_text(json.dumps(json.loads(
@@ -132,10 +127,8 @@ class RestoreWorld(world.World):
         return path, since
 
     def put_back(self, path):
-        pid = int((self.cluster.data / "postmaster.pid").read_text().split()[0])
         with self.admin_lock:
-            os.kill(pid, signal.SIGKILL)
-            rig.until(lambda: rig.process_gone(pid), 10, "the postmaster is gone", 0.005)
+            pair.crash(self.cluster)
             self.killed_at = time.time()
             lost = self.cluster.folder / f"lost-{self.restores}"
             self.cluster.data.rename(lost)
@@ -146,15 +139,8 @@ class RestoreWorld(world.World):
 
     def asks(self):
         """Every API process is not ready, and says why."""
-        return all("run `holdfast restored`" in self.why(api) for api in self.apis)
-
-    def why(self, api):
-        with contextlib.suppress(OSError):
-            connection = rig.http.client.HTTPConnection("127.0.0.1", api.port, timeout=2)
-            with contextlib.closing(connection):
-                connection.request("GET", "/readyz")
-                return connection.getresponse().read().decode()
-        return ""
+        return all(b"run `holdfast restored`" in rig.http_ask(api.port, "/readyz", seconds=2)[1]
+                   for api in self.apis)
 
 
 WORLD = RestoreWorld

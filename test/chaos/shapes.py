@@ -27,7 +27,6 @@ SELECT json_build_object('phase', phase)::text FROM one
 DAY_MS = 86_400_000
 DEADLINE_MS = 3_600_000
 RETRIES = {"attempts": 200, "backoff_first_ms": 20, "backoff_max_ms": 300}
-BACKOFF_MAX_MS = 300
 # When mail can be read back at the latest; no fault makes it later than SLOW_BEFORE_MS.
 VISIBLE_WITHIN_MS = 1_000
 SLOW_BEFORE_MS = 300
@@ -139,10 +138,10 @@ def phase_of(kind, name, undo):
                    "request": send, "reconcile": mail}}[kind]}
 
 
-def build(folder):
+def build(folder, *flags):
     """The tools' program; its path."""
     path = pathlib.Path(folder) / "phase"
-    subprocess.run(["gcc", "-std=gnu2x", "-O1", "-o", path, HERE / "phase.c"], check=True)
+    subprocess.run(["gcc", "-std=gnu2x", "-O1", *flags, "-o", path, HERE / "phase.c"], check=True)
     return path
 
 

@@ -7,6 +7,7 @@ import json
 
 import rig
 import shapes
+from checker import OUTCOME_PLACE
 
 TOLD_MAX = 6            # tasks a kind of fault
 OPEN_STATES = ("ready", "scheduled", "running", "parked", "unknown", "unverified")
@@ -83,7 +84,7 @@ class Truth:
     def wrong(self, handle, story):
         """What the story says that is not so."""
         task, steps = self.checker.by_handle[handle], self.checker.steps[handle]
-        outcome = steps.get(self.checker.OUTCOME_PLACE)
+        outcome = steps.get(OUTCOME_PLACE)
         subject, tenant = rig.TOKENS[task.token]
         told = "completed" if task.plain_end is not None else None
         history = story["history"]

@@ -1,14 +1,11 @@
 """A whole Holdfast under chaos: rig's stack with claims that are lost after 200 ms, the chaos
 tools, the oracle in the store, and on demand the proxy before Postgres."""
 
-import http.client
 import json
 import os
 import pathlib
 import random
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -16,6 +13,7 @@ import time
 
 import psycopg
 
+import pair
 import rig
 import shapes
 
@@ -147,15 +145,9 @@ class World(rig.Stack):
 
     def ask_downstream(self, name, method, body=None):
         """Its control, or None while it is away."""
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", self.wheres[name][0], timeout=10)
-            connection.request(method, "/_control", body and json.dumps(body))
-            answer = connection.getresponse()
-            text = answer.read()
-            connection.close()
-            return json.loads(text) if answer.status == 200 else None
-        except (OSError, http.client.HTTPException):
-            return None
+        status, text = rig.http_ask(self.wheres[name][0], "/_control", method,
+                                    body and json.dumps(body))
+        return json.loads(text) if status == 200 else None
 
     def steer(self, name, **wanted):
         if self.ask_downstream(name, "PUT", wanted) is None:
@@ -176,11 +168,7 @@ class World(rig.Stack):
         dsns = {f"HOLDFAST_{role.upper()}_DSN":
                 f"{where} dbname=holdfast user={user} application_name={name}"
                 for role, user in ROLES.items()}
-        more = dsns | self.environments.get(name, {})
-        process = rig.Process(name, [str(arg) for arg in argv], self.env(**more),
-                              str(self.logs / f"{name}.log"))
-        self.processes.append(process)
-        return process
+        return super().start(name, argv, **dsns | self.environments.get(name, {}))
 
     def stop(self):
         if self.admin is not None:
@@ -224,19 +212,11 @@ class World(rig.Stack):
             time.sleep(0.02)
 
     def kill_postmaster(self):
-        pid = int((self.cluster.data / "postmaster.pid").read_text().split()[0])
-        os.kill(pid, signal.SIGKILL)
-        rig.until(lambda: rig.process_gone(pid), 10, "the postmaster is gone", 0.005)
+        pair.crash(self.cluster)
         self.start_postgres()
 
     def start_postgres(self):
-        """Its orphans end on their own; until then a new one refuses to start."""
-        for _ in range(100):
-            try:
-                self.cluster.start()
-                break
-            except subprocess.CalledProcessError:
-                time.sleep(0.1)
+        pair.start(self.cluster)
         self.postgres_up()
 
     # --- processes ---

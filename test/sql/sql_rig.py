@@ -284,12 +284,8 @@ class Bench:
         """Every test of the class, in its order, each with no task open; what it inherits is no test."""
         try:
             self.begin()
-            for name, test in vars(type(self)).items():
-                if not callable(test):
-                    continue
-                began = time.monotonic()
-                test(self)
+            for test in filter(callable, list(vars(type(self)).values())):
+                rig.run((test, self))
                 self.clear()
-                print(f"{name} {time.monotonic() - began:.1f} s", flush=True)
         finally:
             self.stop()

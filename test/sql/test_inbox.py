@@ -4,8 +4,6 @@ answers sent again; the backstop that must find nothing, and does find what is p
 
 import json
 import random
-import sys
-import pathlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from sql_rig import Bench, Late, Store, rig, week_of  # noqa: E402

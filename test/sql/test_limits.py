@@ -5,7 +5,6 @@ table of a million rows."""
 import os
 import pathlib
 import random
-import sys
 import threading
 import time
 

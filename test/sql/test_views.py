@@ -4,9 +4,7 @@ read no more than they must."""
 
 import json
 import os
-import pathlib
 import subprocess
-import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import psycopg  # noqa: E402

@@ -3,6 +3,7 @@ left, cut off and read byte by byte."""
 
 import http.client
 import json
+import re
 import select
 import socket
 import struct
@@ -99,10 +100,17 @@ class Client:
         return self.post(body, self.headers(method, name, headers))
 
     def body(self, tool, arguments, **params):
-        """The bytes of a tools/call, for those who send it in their own way."""
+        """The bytes of a tools/call, for those who send it in their own way. `arguments` may be their
+        very text."""
         self.number += 1
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
         return json.dumps({"jsonrpc": "2.0", "id": self.number, "method": "tools/call", "params": {
-            "name": tool, "arguments": arguments, "_meta": meta(), **params}}).encode()
+            "arguments": 0, "name": tool, "_meta": meta(), **params}}).replace(
+                '"arguments": 0', f'"arguments": {text}', 1).encode()
+
+    def call_bytes(self, tool, arguments, **params):
+        """All of its bytes."""
+        return request_bytes(self.headers("tools/call", tool), self.body(tool, arguments, **params))
 
     def call(self, tool, arguments, headers=None, declare=True, extra_meta=None, **params):
         return self.request("tools/call", {"name": tool, "arguments": arguments, **params}, tool,
@@ -168,9 +176,7 @@ class HeldCall:
         self.closed = False
 
     def send(self, headers, body):
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        self.socket.sendall(f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{lines}"
-                            f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        self.socket.sendall(request_bytes(headers, body.encode()))
 
     def hear(self, seconds=0.0):
         """What comes in that time, or nothing more once the stream has ended."""
@@ -248,6 +254,33 @@ def stored_part(answer):
     return json.dumps(kept, ensure_ascii=False)
 
 
+def request_bytes(headers, body, host="localhost"):
+    """A POST to /mcp."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return (f"POST /mcp HTTP/1.1\r\nHost: {host}\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
+            ).encode() + body
+
+
+def http_ask(port, path, method="GET", body=None, seconds=10):
+    """(status, body) on a connection of its own; (0, b"") without an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
+    try:
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except (OSError, http.client.HTTPException):
+        return 0, b""
+    finally:
+        connection.close()
+
+
+def metric_of(port, name):
+    """Labels as they stand there, without their braces -> number."""
+    text = http_ask(port, "/metrics")[1].decode()
+    return {labels: float(number) for labels, number in
+            re.findall(rf"^holdfast_{name}(?:{{(.*)}})? (\S+)$", text, re.M)}
+
+
 def raw_exchange(port, data, seconds=5, half_close=False):
     """Sends bytes, reads until the peer closes, the answer is complete, or the time is over."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
@@ -291,7 +324,11 @@ def parse_raw(got):
     return Answer(int(lines[0].split(" ")[1]), headers, body)
 
 
-def reset_close(connection):
-    """Closes with RST."""
+def reset_when_closed(connection):
+    """It ends with RST instead of FIN."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def reset_close(connection):
+    reset_when_closed(connection)
     connection.close()

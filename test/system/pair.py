@@ -26,6 +26,20 @@ class Node(rig.Cluster):
             shutil.chown(self.folder, "postgres", "postgres")
         os.chmod(self.folder, 0o711)
 
+    def copy(self, primary, *more):
+        """Of a running one; with an address of its own, and not started."""
+        self.run("pg_basebackup", "-h", primary.folder, "-U", "postgres", "-D", self.data,
+                 "--checkpoint=fast", "--no-sync", *more)
+        self.write("postgresql.conf", f"unix_socket_directories = '{self.folder}'\n", append=True)
+
+    def follow(self, primary):
+        """As its standby, from now on."""
+        self.copy(primary, "-R")
+        self.start()
+
+    def promote(self):
+        self.run("pg_ctl", "-w", "-D", self.data, "promote")
+
 
 class Pair:
     def __init__(self, first, folder):
@@ -33,7 +47,7 @@ class Pair:
         self.primary, self.standby = first, Node(folder, first)
         self.follows = False
         self.folders = [first.folder, self.standby.folder]
-        self.write(first, "postgresql.auto.conf", REWINDABLE)
+        first.write("postgresql.auto.conf", REWINDABLE)
         first.stop("fast")
         start(first)
 
@@ -41,24 +55,19 @@ class Pair:
         """The hosts, for a connection string."""
         return "host=" + ",".join(map(str, self.folders[::-1] if turned else self.folders))
 
-    @staticmethod
-    def write(node, name, text):
-        node.run("sh", "-c", 'cat > "$0"', node.data / name, text=text)
-
     def follow(self):
         """The other follows the primary, and from now on nothing is committed without it."""
         node = self.standby
         source = f"host={self.primary.folder} user=postgres dbname=postgres"
         if not node.data.exists() or not self.rewind(source):
             node.run("rm", "-rf", node.data)
-            node.run("pg_basebackup", "-d", source, "-D", node.data, "--checkpoint=fast",
-                     "--no-sync")
+            node.copy(self.primary)
         # In place of the primary's: once promoted it waits for nobody.
-        self.write(node, "postgresql.auto.conf",
+        node.write("postgresql.auto.conf",
                    f"unix_socket_directories = '{node.folder}'\n"
                    f"{REWINDABLE}primary_conninfo = 'host={self.primary.folder} user=postgres'\n"
                    "wal_retrieve_retry_interval = '100ms'\n")
-        self.write(node, "standby.signal", "")
+        node.write("standby.signal", "")
         self.standby_back()
         with self.primary.connect("postgres") as admin:
             admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
@@ -124,7 +133,7 @@ def crash(node):
 
 def start(node):
     """Until the children of its last life have ended, a new one refuses to start."""
-    for _ in range(100):
+    for _ in range(400):
         try:
             node.start()
             return

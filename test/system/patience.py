@@ -24,11 +24,22 @@ def _watch():
 threading.Thread(target=_watch, daemon=True).start()
 
 
+def _less_stalls(began, ended):
+    return ended - began - sum(late for over, late in list(_stalls)
+                               if began - TICK_S < over - late < ended)
+
+
 def since(began):
     """Seconds since then, by time.monotonic(), less what the machine stood still."""
     now = time.monotonic()
     time.sleep(5 * TICK_S)  # a stall that has just ended is noted by then
-    return now - began - sum(late for over, late in list(_stalls) if over - late > began - TICK_S)
+    return _less_stalls(began, now)
+
+
+def between(began, ended):
+    """The same between two moments of the wall clock."""
+    boot = time.time() - time.monotonic()
+    return _less_stalls(began - boot, ended - boot)
 
 
 def soon(began, seconds, what):

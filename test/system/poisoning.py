@@ -2,9 +2,9 @@
 
 import atexit
 import os
-import pathlib
 
 import rig
+from cgroup import Cgroup
 
 WAYS = ("abort", "memory", "worker")
 CGROUP_BYTES = 48 << 20
@@ -24,31 +24,8 @@ def starts(stack, effect_id):
             if line["effect_id"] == effect_id]
 
 
-class Cgroup:
-    """A memory cgroup below our own, of either version; RuntimeError where none can be had."""
-
-    def __init__(self):
-        root = pathlib.Path("/sys/fs/cgroup")
-        version2 = (root / "cgroup.controllers").exists()
-        self.path = (root if version2 else root / "memory") / f"hf-poison-{os.getpid()}"
-        try:
-            self.path.mkdir()
-            atexit.register(self.remove)
-            name = "memory.max" if version2 else "memory.limit_in_bytes"
-            (self.path / name).write_text(str(CGROUP_BYTES))
-            swap = self.path / ("memory.swap.max" if version2 else "memory.memsw.limit_in_bytes")
-            if swap.exists():
-                swap.write_text("0" if version2 else str(CGROUP_BYTES))
-        except OSError as error:
-            raise RuntimeError(f"the test needs a memory cgroup, as root: {error}") from error
-
-    def remove(self):
-        """Once all in it are dead."""
-        for _ in range(100):
-            try:
-                self.path.rmdir()
-                return
-            except FileNotFoundError:
-                return
-            except OSError:
-                rig.time.sleep(0.05)
+def cgroup():
+    """To die in; it goes with the harness."""
+    group = Cgroup(f"hf-poison-{os.getpid()}", CGROUP_BYTES)
+    atexit.register(group.remove)
+    return group

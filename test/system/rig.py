@@ -8,8 +8,8 @@ downstream's ledger, never in our own tables.
 """
 
 import atexit
+import ctypes
 import hashlib
-import http.client
 import json
 import os
 import pathlib
@@ -22,12 +22,13 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 
 import psycopg
 
 from client import (  # noqa: F401 - tests have it from here
-    EFFECT_META, META, TASKS, TERMINAL, VERSION, Answer, Client, HeldCall, complete, meta, parse_raw,
-    raw_exchange, reset_close, stored_part)
+    EFFECT_META, META, TASKS, TERMINAL, VERSION, Answer, Client, HeldCall, complete, http_ask, meta,
+    metric_of, parse_raw, raw_exchange, request_bytes, reset_close, reset_when_closed, stored_part)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PREFIX = pathlib.Path(os.environ.get("RIG_PREFIX", ROOT / "zig-out"))
@@ -46,6 +47,9 @@ TOKENS = {"rig-alice": ("alice", "A"), "rig-bob": ("bob", "B"), "rig-anna": ("an
 _lock = threading.Lock()
 _passed = 0
 _failed = 0
+# Of the command line: they choose parts, unless flags do something else with it.
+_words = [] if "".join(sys.argv[1:2]).startswith("-") else sys.argv[1:]
+_chosen = 0
 FAILURES_SHOWN_MAX = 30
 
 
@@ -69,9 +73,27 @@ def equal(got, wanted, what):
     return check(got == wanted, what, {"got": got, "wanted": wanted})
 
 
+def run(*parts):
+    """Calls each in turn, a function or (function, argument...), and tells how long it took. Words
+    on the command line choose those with one of them in their name."""
+    global _chosen
+    for part in parts:
+        call, *arguments = part if isinstance(part, tuple) else (part,)
+        name = " ".join([call.__name__, *(word for word in arguments if isinstance(word, str))])
+        if _words and not any(word in name for word in _words):
+            continue
+        _chosen += 1
+        began = time.monotonic()
+        call(*arguments)
+        print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
+
+
 def finish(name, counts, at_least=None):
-    """`at_least`: count -> number below which the test has not done what it promises."""
-    for count, least in (at_least or {}).items():
+    """`at_least`: count -> number below which the test has not done what it promises, unless words
+    chose some of its parts."""
+    if _words and not _chosen:
+        check(False, f"no part of it has {' or '.join(_words)} in its name")
+    for count, least in () if _words else (at_least or {}).items():
         check(counts.get(count, 0) >= least, f"{count} below {least}", counts.get(count, 0))
     print(json.dumps({"test": name, "passed": _passed, "failed": _failed, **counts}), flush=True)
     sys.exit(1 if _failed else 0)
@@ -133,6 +155,22 @@ def free_port():
         return probe.getsockname()[1]
 
 
+CLONE_NEWNET = 0x40000000
+
+
+def in_namespace(call, *args):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, call)(*args) != 0:
+        raise RuntimeError("this test needs the right to make a network namespace (root, or "
+                           f"CAP_SYS_ADMIN): {os.strerror(ctypes.get_errno())}")
+
+
+def own_network():
+    """This thread, and what it starts from now on, see a loopback of their own and nothing else."""
+    in_namespace("unshare", CLONE_NEWNET)
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+
+
 class Process:
     """A program of ours with its own session, so that a kill never reaches the harness."""
 
@@ -183,13 +221,25 @@ class Process:
         return pathlib.Path(self.log_path).read_text(errors="replace")
 
 
-def process_gone(pid):
-    """Dead, or dead and not reaped yet."""
+def proc_stat(pid):
+    """What /proc says of a process behind its name, its state and its parent first; None without it."""
     try:
         stat = pathlib.Path("/proc", str(pid), "stat").read_text(errors="replace")
     except OSError:
-        return True
-    return stat.rpartition(")")[2].split()[0] in "ZX"
+        return None
+    return stat.rpartition(")")[2].split()
+
+
+def process_gone(pid):
+    """Dead, or dead and not reaped yet."""
+    stat = proc_stat(pid)
+    return stat is None or stat[0] in "ZX"
+
+
+def memory_kib(pid, what="VmRSS"):
+    """What is resident; as VmHWM what was at the most."""
+    status = pathlib.Path("/proc", str(pid), "status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith(what)).split()[1])
 
 
 class Cluster:
@@ -210,8 +260,8 @@ class Cluster:
                          **(settings or {})}
         self.run("initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
                  "--locale=C.UTF-8", "--no-sync")
-        self.run("sh", "-c", 'cat >> "$0"', self.data / "postgresql.conf", text="".join(
-            f"{name} = {value}\n" for name, value in self.settings.items()))
+        self.write("postgresql.conf", "".join(
+            f"{name} = {value}\n" for name, value in self.settings.items()), append=True)
         self.start()
         with self.connect("postgres") as admin:
             admin.execute("CREATE DATABASE holdfast")
@@ -223,6 +273,10 @@ class Cluster:
                               cwd=self.folder, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"{program}: {done.stdout}{done.stderr}")
+
+    def write(self, name, text, append=False):
+        """A file, in its data folder where the name is no path."""
+        self.run("sh", "-c", f'cat {">>" if append else ">"} "$0"', self.data / name, text=text)
 
     def start(self):
         # Its output goes to the log file alone: an inherited pipe would never be closed.
@@ -314,8 +368,8 @@ class Stack:
                 "RIG_RUN_LOG": str(self.run_log_path), "RIG_FOLDER": str(self.folder),
                 **self.environment, **more}
 
-    def start(self, name, argv):
-        process = Process(name, [str(arg) for arg in argv], self.env(),
+    def start(self, name, argv, **env):
+        process = Process(name, [str(arg) for arg in argv], self.env(**env),
                           str(self.logs / f"{name}.log"))
         self.processes.append(process)
         return process
@@ -328,11 +382,17 @@ class Stack:
             argv += [f"--{flag.replace('_', '-')}", value]
         return self.start(name, argv)
 
-    def start_api(self, name, port):
+    def start_api(self, name, port, **flags):
         process = self.start_holdfast(name, "api", listen=f"127.0.0.1:{port}",
                                       tokens_file=self.folder / "tokens",
-                                      keys_file=self.folder / "keys")
+                                      keys_file=self.folder / "keys", **flags)
         process.port = port
+        return process
+
+    def another_api(self, name, **flags):
+        """Beside the others, with flags of its own; when it is ready."""
+        process = self.start_api(name, free_port(), **flags)
+        until(lambda: self.ready(process), 30, f"{name} ready")
         return process
 
     def start_worker(self, name):
@@ -359,12 +419,7 @@ class Stack:
         return done
 
     def ready(self, api):
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=2)
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
+        return http_ask(api.port, "/readyz", seconds=2)[0] == 200
 
     def url(self):
         apis = getattr(self, "apis", None)
@@ -390,13 +445,7 @@ class Stack:
     # --- the downstream ---
 
     def http(self, method, path, body=None):
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", self.downstream_port, timeout=30)
-            connection.request(method, path, body)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        except OSError:
-            return 0, b""
+        return http_ask(self.downstream_port, path, method, body, 30)
 
     def steer(self, **wanted):
         status, text = self.http("PUT", "/_control", json.dumps(wanted))
@@ -432,8 +481,21 @@ class Stack:
             return cursor.fetchall() if cursor.description else []
 
     def task_rows(self, effect_id):
-        return self.query("SELECT task, owner, tool, accepted FROM holdfast.task "
-                          "WHERE effect_id = %s", (effect_id,))
+        return self.query("SELECT task FROM holdfast.task WHERE effect_id = %s", (effect_id,))
+
+    def task_of(self, effect_id):
+        rows = self.task_rows(effect_id)
+        return task_text(rows[0][0]) if rows else None
+
+    def state(self, task_id):
+        """Of an open task; None of another."""
+        rows = self.query("SELECT state FROM holdfast.work WHERE task = %s", (task_bytes(task_id),))
+        return rows[0][0] if rows else None
+
+    def state_of(self, effect_id):
+        """Of its task, "over" once that has ended; None where there is none."""
+        task_id = self.task_of(effect_id)
+        return task_id and (self.state(task_id) or "over")
 
     def steps(self, task_id):
         """(place, kind, name, attempt, derived_key, token) in place order."""
@@ -536,6 +598,11 @@ def program_phase(name, more):
     return {"name": name, "kind": "program", "command": ["./probe"], "timeout_ms": 60_000,
             "attempts": 5, "backoff_first_ms": 20, "backoff_max_ms": 200,
             "env": ["RIG_RUN_LOG", "RIG_FOLDER", "HOLDFAST_DOWNSTREAM_URL"], **keyed, **more}
+
+
+def new_id(word):
+    """An effect ID that nobody had."""
+    return f"{word}-{uuid.uuid4()}"
 
 
 def task_bytes(task_id):

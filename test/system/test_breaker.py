@@ -9,8 +9,6 @@ import json
 import re
 import threading
 import time
-import urllib.request
-import uuid
 
 import rig
 from patience import soon
@@ -82,10 +80,7 @@ class Stack(rig.Stack):
         """Of all workers: label -> sum."""
         sums = collections.Counter()
         for port in self.metrics.values():
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-                for labels, value in re.findall(
-                        rf"^holdfast_{metric}(?:{{(.*)}})? (\S+)$", answer.read().decode(), re.M):
-                    sums[labels] += float(value)
+            sums.update(rig.metric_of(port, metric))
         return sums
 
 
@@ -117,7 +112,7 @@ HOST = f"127.0.0.1:{stack.downstream_port}"
 def begin(tool, count):
     def one(number):
         client = stack.client()
-        answer = client.call(tool, {"effect_id": f"{tool}-{number}-{uuid.uuid4()}"})
+        answer = client.call(tool, {"effect_id": rig.new_id(f"{tool}-{number}")})
         client.close()
         check(answer.handle, "a handle", repr(answer))
         return answer.task_id
@@ -144,7 +139,7 @@ def while_down(sick, began):
     client = stack.client()
     for _ in range(HEALTHY):
         asked = time.monotonic()
-        _, end = client.run("other", {"effect_id": f"healthy-{uuid.uuid4()}"})
+        _, end = client.run("other", {"effect_id": rig.new_id("healthy")})
         equal(end.result["status"], "completed", "the neighbour is served")
         soon(asked, 5, "and soon")
         counts["healthy"] += 1

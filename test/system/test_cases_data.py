@@ -5,13 +5,13 @@ one try, the wire carries strict JSON, and no text is cut short without saying s
 on its way in is not stored and leaves its key free."""
 
 import codecs
+import functools
 import gzip
 import json
 import re
 import sys
 import threading
 import time
-import uuid
 
 import rig
 from patience import soon
@@ -124,13 +124,17 @@ def own():
     return local.client
 
 
-def each(work, items):
-    """work(*item) for all of them, a few at a time."""
-    def lane(number):
-        for item in items[number::LANES]:
-            work(*item)
+def of_each_text(part):
+    """All of TEXTS, a few at a time."""
+    @functools.wraps(part)
+    def whole():
+        def lane(number):
+            for name, text in list(TEXTS.items())[number::LANES]:
+                part(name, *text)
 
-    rig.in_parallel(lane, range(LANES))
+        rig.in_parallel(lane, range(LANES))
+
+    return whole
 
 
 def pairs(members):
@@ -187,7 +191,7 @@ def ms_between(task):
 
 
 def probe(plan, what, status="completed"):
-    effect_id = f"data-{uuid.uuid4()}"
+    effect_id = rig.new_id("data")
     answer = own().call("probe", {"effect_id": effect_id, "plan": json.dumps(plan)})
     task = finish(answer, what, status)
     starts = stack.run_log(effect_id, "start")
@@ -204,6 +208,7 @@ def refused_by_name(task, what):
           f"{what}: isError that says why", task)
 
 
+@of_each_text
 def b025_b026_in_a_result_of_frames(name, data, good):
     odd = {"$text": data.hex()}
     for place, value in (("value", odd), ("a member", {"a": [1, odd]}),
@@ -223,6 +228,7 @@ def b025_b026_in_a_result_of_frames(name, data, good):
         equal(got if good else marks[0], wanted if good else marks[1], f"{what}: whole")
 
 
+@of_each_text
 def b025_b026_in_other_words_of_frames(name, data, good):
     odd = {"$text": data.hex()}
     what = f"B025/B026 frames, error: {name}"
@@ -257,7 +263,7 @@ def b025_b026_in_other_words_of_frames(name, data, good):
 
 
 def says(say, what, status="completed", tries=1, anything=None):
-    effect_id = f"data-{uuid.uuid4()}"
+    effect_id = rig.new_id("data")
     began = time.monotonic()
     answer = own().call("says", {"effect_id": effect_id, "say": json.dumps(say)})
     task = finish(answer, what, status)
@@ -272,6 +278,7 @@ def last(task):
     return ((task.get("result") or {}).get("structuredContent") or {}).get("last")
 
 
+@of_each_text
 def b025_b026_in_the_output_of_a_plain_program(name, data, good):
     what = f"B025/B026 plain, stderr: {name}"
     task = says([["err", data.hex(), 0], ["exit", b"3".hex(), 0]], what)
@@ -313,6 +320,7 @@ def b026_output_in_many_pieces():
             refused_by_name(task, "B026 plain, over a MiB")
 
 
+@of_each_text
 def b025_b026_in_steps_and_files(name, data, good):
     what = f"B025/B026 step's output: {name}"
     equal(last(says([["step", data.hex(), 0]], what)), {"same": [True, True]}, what)
@@ -340,10 +348,10 @@ def chunked(*chunks):
 
 
 def http(raw, what, sends_max=1):
-    path = stack.folder / f"script-{uuid.uuid4()}"
+    path = stack.folder / rig.new_id("script")
     path.write_bytes(raw)
     stack.steer(script=[str(path)])
-    effect_id = f"data-{uuid.uuid4()}"
+    effect_id = rig.new_id("data")
     handle = own().call("deliver", {"effect_id": effect_id})
     end = own().wait(handle.task_id, 30)
     task = strict(end, what).get("result", {})
@@ -442,7 +450,7 @@ def b025_b026_in_sql_phases():
     """What an SQL phase returns, and what it makes of arguments that Postgres cannot hold."""
     for tool, wanted in SQL_TOOLS.items():
         what = f"B025/B026 sql, {tool}"
-        effect_id = f"data-{uuid.uuid4()}"
+        effect_id = rig.new_id("data")
         handle = own().call(tool, {"effect_id": effect_id})
         if not check(handle.handle, f"{what}: a handle", repr(handle)):
             continue
@@ -461,7 +469,7 @@ def b025_b026_in_sql_phases():
         counts["sql"] += 1
     for value in ("a\0b", {"a\0": 1}, ["\0"], "\ufffe", "\U0010ffff", "x" * 1_000_000):
         what = f"B025/B026 sql, argument {ascii(value)[:20]}"
-        effect_id = f"data-{uuid.uuid4()}"
+        effect_id = rig.new_id("data")
         handle = own().call("reads", {"effect_id": effect_id, "anything": value})
         if not handle.handle:
             refused_in_full(handle, what)
@@ -499,7 +507,7 @@ def b025_b026_on_their_way_in():
 
 def inbound(name, text, wanted):
     what = f"B025/B026 inbound, {name}"
-    effect_id = f"data-{uuid.uuid4()}"
+    effect_id = rig.new_id("data")
     arguments = b'{"effect_id": "' + effect_id.encode() + b'", "say": "[]", ' + text + b"}"
     body = own().body("says", 0).replace(b'"arguments": 0', b'"arguments": ' + arguments)
     got = own().post(body, own().headers("tools/call", "says"))
@@ -520,17 +528,10 @@ def inbound(name, text, wanted):
     counts["inbound"] += 1
 
 
-for part in (b025_b026_in_a_result_of_frames, b025_b026_in_other_words_of_frames,
-             b025_b026_in_the_output_of_a_plain_program, b025_b026_in_steps_and_files):
-    part_began = time.monotonic()
-    each(part, [(name, *text) for name, text in TEXTS.items()])
-    print(f"{part.__name__}: {time.monotonic() - part_began:.1f} s", flush=True)
-for part in (b026_output_in_many_pieces, b025_b026_in_answers_of_a_downstream,
-             b025_b026_in_json_of_a_downstream, b025_b026_in_sql_phases,
-             b025_b026_on_their_way_in):
-    part_began = time.monotonic()
-    part()
-    print(f"{part.__name__}: {time.monotonic() - part_began:.1f} s", flush=True)
+rig.run(b025_b026_in_a_result_of_frames, b025_b026_in_other_words_of_frames,
+        b025_b026_in_the_output_of_a_plain_program, b025_b026_in_steps_and_files,
+        b026_output_in_many_pieces, b025_b026_in_answers_of_a_downstream,
+        b025_b026_in_json_of_a_downstream, b025_b026_in_sql_phases, b025_b026_on_their_way_in)
 for worker in stack.workers:
     check(worker.alive(), "B026 the worker lives")
 rig.finish("cases_data", counts, {"frames": 240, "plain": 160, "steps": 22, "http": 210, "sql": 22,

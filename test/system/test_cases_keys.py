@@ -15,7 +15,6 @@ import socket
 import threading
 import time
 import unicodedata
-import uuid
 
 import rig
 from patience import soon
@@ -38,19 +37,15 @@ stack.steer(mode="ignore")  # an effect for each request: a second one is seen
 client = stack.client()
 
 
+all_ids = []  # each has one effect in the end
 ACCEPTS_MAX = 1024  # of one principal, on their way to the store in one API process
-
-
-def new_id(word):
-    return f"{word}-{uuid.uuid4()}"
 
 
 def raw_call(arguments, tool="deliver", headers=None, params=None, own=None):
     """A tools/call whose arguments are these very bytes."""
     own = own or client
-    body = own.body(tool, 0, **(params or {})).replace(
-        b'"arguments": 0', b'"arguments": ' + arguments.encode())
-    return own.post(body, own.headers("tools/call", tool, headers))
+    return own.post(own.body(tool, arguments, **(params or {})),
+                    own.headers("tools/call", tool, headers))
 
 
 def conflicts(answer, what):
@@ -122,46 +117,39 @@ def with_opt(effect_id, text):
     return '{"month":"2015-01",' + opt + f'"effect_id":"{effect_id}"' + "}"
 
 
-def b031_another_spelling_of_the_same_call_is_no_conflict():
-    ids = []
-    for name, spellings in SAME.items():
-        for first in spellings[:2]:
-            effect_id = new_id("b031")
-            ids.append(effect_id)
+def first_calls(table, most=None):
+    """(name, texts, the one that came first, its effect ID, its task) for so many of each row."""
+    for name, texts in table.items():
+        for first in texts[:most]:
+            effect_id = rig.new_id("b031")
+            all_ids.append(effect_id)
             task = raw_call(with_opt(effect_id, first))
-            if not check(task.handle, f"B031 {name}, {first[:40]}: a handle", repr(task)):
-                continue
-            for other in spellings:
-                answer = raw_call(with_opt(effect_id, other))
-                check(answer.task_id == task.task_id, f"B031 {name}: {first[:40]} is {other[:40]}",
-                      repr(answer)[:500])
-                counts["same"] += 1
-    return ids
+            if check(task.handle, f"B031 {name}, {str(first)[:40]}: a handle", repr(task)):
+                yield name, texts, first, effect_id, task.task_id
+
+
+def b031_another_spelling_of_the_same_call_is_no_conflict():
+    for name, spellings, first, effect_id, task in first_calls(SAME, 2):
+        for other in spellings:
+            answer = raw_call(with_opt(effect_id, other))
+            check(answer.task_id == task, f"B031 {name}: {first[:40]} is {other[:40]}",
+                  repr(answer)[:500])
+            counts["same"] += 1
 
 
 def b031_another_value_is_always_a_conflict():
-    ids = []
-    for name, texts in DIFFER.items():
-        for first in texts:
-            effect_id = new_id("b031")
-            ids.append(effect_id)
-            task = raw_call(with_opt(effect_id, first))
-            if not check(task.handle, f"B031 {name}, {first}: a handle", repr(task)):
-                continue
-            for other in texts:
-                if other != first:
-                    conflicts(raw_call(with_opt(effect_id, other)),
-                              f"B031 {name}: {first}, {other}")
-                    counts["differ"] += 1
-            equal(raw_call(with_opt(effect_id, first)).task_id, task.task_id,
-                  f"B031 {name}: {first}")
-    return ids
+    for name, texts, first, effect_id, task in first_calls(DIFFER):
+        for other in texts:
+            if other != first:
+                conflicts(raw_call(with_opt(effect_id, other)), f"B031 {name}: {first}, {other}")
+                counts["differ"] += 1
+        equal(raw_call(with_opt(effect_id, first)).task_id, task, f"B031 {name}: {first}")
 
 
 def b031_member_order_and_white_space_make_no_conflict():
     """Every order of the four members, in each carrier of the effect ID, with another JSON-RPC id,
     _meta and progress token each time, over both APIs, restarted in other locales."""
-    effect_id = new_id("b031-order")
+    effect_id = rig.new_id("b031-order")
     members = {"month": '"2015-01"', "opt": '{"a":1,"b":[2.50,"\u00fc"]}', "n": "7", "memo": "null"}
     other = {"month": '"\\u0032015-01"', "opt": ' { "b" : [25e-1, "\\u00fc"] , "a" : 1.0 } ',
              "n": "7e0", "memo": " null\n"}
@@ -204,7 +192,7 @@ def b031_member_order_and_white_space_make_no_conflict():
 
 
 def b031_a_member_twice_is_refused():
-    effect_id = new_id("b031")
+    effect_id = rig.new_id("b031")
     for text in ('{"opt":1,"opt":1,%s}', '{"opt":1,"\\u006fpt":2,%s}', '{"opt":{"a":1,"a":1},%s}'):
         answer = raw_call(text % f'"effect_id":"{effect_id}"')
         check(answer.code in (-32700, -32600, -32602), f"B031 twice: refused: {text}", repr(answer))
@@ -216,7 +204,7 @@ def b031_a_member_twice_is_refused():
 def b032_a_key_is_its_owners_and_its_tools_alone():
     """Every caller and tool that could be mixed up, with one key, the same arguments and others:
     tasks, effects and derived keys of their own."""
-    effect_id = new_id("b032")
+    effect_id = rig.new_id("b032")
     scopes = [(token, "deliver") for token in rig.TOKENS] + [
         ("rig-alice", tool) for tool in ("deliver_x", "de", "Deliver")]
     tasks, keys = {}, set()
@@ -265,7 +253,7 @@ def b032_without_authentication():
     until(lambda: stack.ready(api), 20, "B032 the API without authentication is ready")
     check("insecure" in api.log().lower() or "without auth" in api.log().lower(),
           "B032 it warns at its start", api.log()[:600])
-    effect_id, tasks = new_id("b032"), set()
+    effect_id, tasks = rig.new_id("b032"), set()
     for token in ("dev-one", "dev-two"):
         own = rig.Client(port, token)
         answer = own.call("deliver", {"effect_id": effect_id})
@@ -286,15 +274,9 @@ def b032_without_authentication():
 
 # --- B033 ----------------------------------------------------------------------------------------
 
-def work_state(effect_id):
-    rows = stack.query("SELECT w.state FROM holdfast.task t LEFT JOIN holdfast.work w USING (task) "
-                       "WHERE t.effect_id = %s", (effect_id,))
-    return (rows[0][0] or "over") if rows else None
-
-
 def in_state(state):
     """(effect ID, its tool, its arguments) of a task that is in that state."""
-    effect_id = new_id("b033-" + state.replace(" ", "-"))
+    effect_id = rig.new_id("b033-" + state.replace(" ", "-"))
     gate = {"P1": [{"gate": "in"}]}
     plan = {"running": gate, "parked": gate, "cancelled": gate, "completed": {},
             "isError": {"P1": [{"error": "no"}]}, "failed": {"P1": [{"signal": 9}]},
@@ -302,12 +284,12 @@ def in_state(state):
     if state == "unknown":
         stack.steer(lose_answers=1)
         client.call("lost", {"effect_id": effect_id, "month": "2015-01"})
-        until(lambda: work_state(effect_id) == "unknown", 20, "B033 unknown")
+        until(lambda: stack.state_of(effect_id) == "unknown", 20, "B033 unknown")
         return effect_id, "lost", {"month": "2015-01"}
     arguments = {"plan": json.dumps(plan[state]), "month": "2015-01"}
     if state == "parked":
         hang_up({"effect_id": effect_id, **arguments})
-        until(lambda: work_state(effect_id) == "parked", 10, "B033 parked")
+        until(lambda: stack.state_of(effect_id) == "parked", 10, "B033 parked")
         return effect_id, "probe", arguments
     task = client.call("probe", {"effect_id": effect_id, **arguments}).task_id
     if state in ("running", "cancelled", "backing off"):
@@ -320,12 +302,9 @@ def in_state(state):
 
 
 def hang_up(arguments):
-    body = json.loads(client.body("probe", arguments))
-    body["params"]["_meta"] = rig.meta(False)
-    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=30)
-    connection.request("POST", "/mcp", json.dumps(body), client.headers("tools/call", "probe"))
-    stack.at_gate(arguments["effect_id"], "in")
-    connection.close()
+    with socket.create_connection(("127.0.0.1", client.port), timeout=30) as connection:
+        connection.sendall(client.call_bytes("probe", arguments, _meta=rig.meta(False)))
+        stack.at_gate(arguments["effect_id"], "in")
 
 
 def b033_another_payload_is_a_conflict_in_every_state():
@@ -334,8 +313,8 @@ def b033_another_payload_is_a_conflict_in_every_state():
                   "unknown",
                   "parked"):
         effect_id, tool, arguments = in_state(state)
-        before = (work_state(effect_id), len(stack.run_log(effect_id, "start")))
-        mine = task_id_of(effect_id)
+        before = (stack.state_of(effect_id), len(stack.run_log(effect_id, "start")))
+        mine = stack.task_of(effect_id)
         for number, other in enumerate(({}, {"month": "2015-02"}, {**arguments, "n": 1})):
             for declare in (True, False):
                 what = f"B033 {state}, {other}, {'Tasks' if declare else 'plain'}"
@@ -348,7 +327,7 @@ def b033_another_payload_is_a_conflict_in_every_state():
                 equal(answer.code, 1409, f"{what}: in params.idempotencyKey")
                 conflicts(answer, f"{what}: in params.idempotencyKey")
                 counts["conflicts"] += 2
-        equal((work_state(effect_id), len(stack.run_log(effect_id, "start"))), before,
+        equal((stack.state_of(effect_id), len(stack.run_log(effect_id, "start"))), before,
               f"B033 {state}: the first is as it was")
         again = client.call(tool, {"effect_id": effect_id, **arguments})
         equal(again.task_id, mine, f"B033 {state}: the same payload gets its task")
@@ -357,14 +336,9 @@ def b033_another_payload_is_a_conflict_in_every_state():
             equal(client.wait(mine).result["status"], "completed", f"B033 {state}: completes")
 
 
-def task_id_of(effect_id):
-    rows = stack.task_rows(effect_id)
-    return rows and "tsk_" + base64.urlsafe_b64encode(bytes(rows[0][0])).decode().rstrip("=")
-
-
 def b033_of_many_payloads_at_once_one_wins():
     """20 callers with 20 payloads at one barrier, over two APIs, while the winner runs long."""
-    effect_id = new_id("b033-many")
+    effect_id = rig.new_id("b033-many")
     barrier = threading.Barrier(20)
 
     def one(number):
@@ -416,7 +390,7 @@ def b034_what_was_refused_left_the_key_free():
         "NUL": {"arguments": {"memo": "a\0b"}},
     }
     for name, wrong in refusals.items():
-        effect_id = new_id("b034")
+        effect_id = rig.new_id("b034")
         tool = wrong.get("tool", "deliver")
         arguments = wrong.get("arguments", {"month": "2015-01"})
         if isinstance(arguments, dict):
@@ -454,7 +428,7 @@ def b034_overloaded():
     that they do come together."""
     resource.setrlimit(resource.RLIMIT_NOFILE,
                        (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    ids = [new_id("b034-full") for _ in range(ACCEPTS_MAX + 20)]
+    ids = [rig.new_id("b034-full") for _ in range(ACCEPTS_MAX + 20)]
     backends = [row[0] for row in stack.query(
         "SELECT pid FROM pg_stat_activity WHERE usename = 'holdfast_api'")]
     for backend in backends:
@@ -483,12 +457,8 @@ def b034_overloaded():
 
 
 def send_call(effect_id):
-    body = client.body("deliver", {"effect_id": effect_id, "n": 1})
-    lines = "".join(f"{name}: {value}\r\n"
-                    for name, value in client.headers("tools/call", "deliver").items())
     connection = socket.create_connection(("127.0.0.1", client.port), timeout=30)
-    connection.sendall(f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{lines}"
-                       f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    connection.sendall(client.call_bytes("deliver", {"effect_id": effect_id, "n": 1}))
     return connection
 
 
@@ -504,7 +474,7 @@ def receive(connection):
 
 
 def b034_database_down():
-    effect_id = new_id("b034-down")
+    effect_id = rig.new_id("b034-down")
     stack.cluster.stop()
     answer = until(lambda: refusal(effect_id), 20, "B034 no database: refused", 0.1)
     if answer:
@@ -529,7 +499,7 @@ def refusal(effect_id):
 def b034_a_failure_after_the_start_is_stored():
     for name, plan in (("isError", {"P1": [{"error": "no"}]}), ("exit 3", {"P2": [{"exit": 3}]}),
                        ("dies", {"P1": [{"signal": 9}]})):
-        effect_id = new_id("b034-stored")
+        effect_id = rig.new_id("b034-stored")
         arguments = {"effect_id": effect_id, "plan": json.dumps(plan)}
         task = client.call("probe", arguments).task_id
         first = client.wait(task)
@@ -550,18 +520,13 @@ def one_effect_each(ids):
     equal([effects.get(effect_id) for effect_id in ids], [1] * len(ids), "B031 one effect each")
 
 
-began = time.monotonic()
-all_ids = []
-for part in (b031_another_spelling_of_the_same_call_is_no_conflict,
-             b031_another_value_is_always_a_conflict,
-             b031_member_order_and_white_space_make_no_conflict, b031_a_member_twice_is_refused,
-             b032_a_key_is_its_owners_and_its_tools_alone, b032_without_authentication,
-             b033_another_payload_is_a_conflict_in_every_state,
-             b033_of_many_payloads_at_once_one_wins, b034_what_was_refused_left_the_key_free,
-             b034_overloaded, b034_a_failure_after_the_start_is_stored, b034_database_down):
-    part_began = time.monotonic()
-    all_ids += part() or []
-    print(f"{part.__name__}: {time.monotonic() - part_began:.1f} s", flush=True)
+rig.run(b031_another_spelling_of_the_same_call_is_no_conflict,
+        b031_another_value_is_always_a_conflict,
+        b031_member_order_and_white_space_make_no_conflict, b031_a_member_twice_is_refused,
+        b032_a_key_is_its_owners_and_its_tools_alone, b032_without_authentication,
+        b033_another_payload_is_a_conflict_in_every_state,
+        b033_of_many_payloads_at_once_one_wins, b034_what_was_refused_left_the_key_free,
+        b034_overloaded, b034_a_failure_after_the_start_is_stored, b034_database_down)
 one_effect_each(all_ids)
 rig.finish("cases_keys", counts, {"same": 150, "differ": 200, "orders": 24, "scopes": 12,
                                   "conflicts": 90, "refused": 41})

@@ -4,11 +4,10 @@ is one answer), B021 (nobody reaches the task of another), B022 (results are res
 errors), and their kinds."""
 
 import base64
-import http.client
 import json
+import socket
 import threading
 import time
-import uuid
 
 import rig
 from patience import soon
@@ -32,25 +31,15 @@ stack = rig.Stack(
 UNKNOWN = "tsk_" + "A" * 32
 
 
-def new_id(word):
-    return f"{word}-{uuid.uuid4()}"
-
-
 def call(client, tool, effect_id, plan):
     return client.call(tool, {"effect_id": effect_id, "plan": json.dumps(plan)})
-
-
-def task_state(task_id):
-    rows = stack.query("SELECT state FROM holdfast.work WHERE task = %s",
-                       (rig.task_bytes(task_id),))
-    return rows[0][0] if rows else None
 
 
 # --- B019 ----------------------------------------------------------------------------------------
 
 def b019_retention_counts_from_the_end():
     client = stack.client()
-    effect_id = new_id("b019")
+    effect_id = rig.new_id("b019")
     plan = {"P1": [{"post": True}, {"progress": [0.1, "begun"]}, {"sleep_ms": WORK_MS}]}
     task = call(client, "brief", effect_id, plan).task_id
     ended = read_last = None
@@ -110,18 +99,18 @@ def b019_tombstone(client, effect_id, plan, first):
 def b019_no_open_task_is_ever_swept():
     """Parked, backing off, standing at a gate, unknown: each for several times its TTL."""
     client = stack.client()
-    gate, backing, parked, lost = (new_id("open") for _ in range(4))
+    gate, backing, parked, lost = (rig.new_id("open") for _ in range(4))
     held = {gate: call(client, "brief", gate, {"P1": [{"gate": "in"}]}).task_id}
     held[backing] = call(client, "brief", backing,
                          {"P3": [{"error": "x", "retry": True, "starts": [1, 2]}]}).task_id
     stack.steer(lose_answers=1)
     held[lost] = client.call("lost", {"effect_id": lost}).task_id
-    until(lambda: task_state(held[lost]) == "unknown", 20, "B019 unknown")
+    until(lambda: stack.state(held[lost]) == "unknown", 20, "B019 unknown")
     leaver = threading.Thread(target=hang_up, args=(parked, {"P1": [{"gate": "in"}]}))
     leaver.start()
     leaver.join()
-    held[parked] = until(lambda: task_id_of(parked), 10, "B019 parked: there")
-    until(lambda: task_state(held[parked]) == "parked", 10, "B019 parked")
+    held[parked] = until(lambda: stack.task_of(parked), 10, "B019 parked: there")
+    until(lambda: stack.state(held[parked]) == "parked", 10, "B019 parked")
     end = time.monotonic() + 3 * TTL_MS / 1000
     while time.monotonic() < end:
         for effect_id, task in held.items():
@@ -134,7 +123,7 @@ def b019_no_open_task_is_ever_swept():
         stack.open_gate(effect_id, "in")
     again = call(client, "brief", parked, {"P1": [{"gate": "in"}]})
     equal(again.task_id, held[parked], "B019 parked: the same effect ID takes it up")
-    equal(task_state(held[lost]), "unknown", "B019 unknown stays, past its TTL")
+    equal(stack.state(held[lost]), "unknown", "B019 unknown stays, past its TTL")
     for effect_id in (gate, backing, parked):
         equal(end_of(client, effect_id, held), "completed", "B019 open: completed in the end")
         counts["kept_open"] += 1
@@ -149,20 +138,13 @@ def end_of(client, effect_id, held):
     return answer.result["status"]
 
 
-def task_id_of(effect_id):
-    rows = stack.task_rows(effect_id)
-    return rows and "tsk_" + base64.urlsafe_b64encode(bytes(rows[0][0])).decode().rstrip("=")
-
-
 def hang_up(effect_id, plan):
     """A plain client that leaves while its program stands at the gate."""
     client = rig.Client(stack.apis[0].port)
-    body = json.loads(client.body("brief", {"effect_id": effect_id, "plan": json.dumps(plan)}))
-    body["params"]["_meta"] = rig.meta(False)
-    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=30)
-    connection.request("POST", "/mcp", json.dumps(body), client.headers("tools/call", "brief"))
-    stack.at_gate(effect_id, "in")
-    connection.close()
+    with socket.create_connection(("127.0.0.1", client.port), timeout=30) as connection:
+        connection.sendall(client.call_bytes("brief", {
+            "effect_id": effect_id, "plan": json.dumps(plan)}, _meta=rig.meta(False)))
+        stack.at_gate(effect_id, "in")
 
 
 # --- B020, B021 ----------------------------------------------------------------------------------
@@ -189,13 +171,13 @@ def malformed(real):
             "tsk_" + base64.urlsafe_b64encode(b"\xff" * 24).decode()]
 
 
-def b020_what_is_not_there_is_one_answer(gone):
+def b020_what_is_not_there_is_one_answer():
     """Unknown, malformed, expired, foreign: byte for byte the same, before and after a restart of
     all; the running one is working throughout."""
-    client, bob = stack.client(), stack.client("rig-bob")
-    effect_id = new_id("b020")
+    gone, client, bob = gone_task(), stack.client(), stack.client("rig-bob")
+    effect_id = rig.new_id("b020")
     task = call(client, "probe", effect_id, {"P1": [{"gate": "in"}]}).task_id
-    theirs = call(bob, "probe", new_id("b020"), {"P1": []}).task_id
+    theirs = call(bob, "probe", rig.new_id("b020"), {"P1": []}).task_id
     stack.at_gate(effect_id, "in")
     bob.wait(theirs)
     for when in ("before", "after"):
@@ -241,7 +223,7 @@ def b021_nobody_reaches_the_task_of_another():
     """Sibling, other tenant, same name in another tenant, other spelling: as if it were not there;
     without a right token 401, whatever the ID. The task goes on."""
     client = stack.client()
-    effect_id = new_id("b021")
+    effect_id = rig.new_id("b021")
     task = call(client, "probe", effect_id, {"P1": [{"gate": "in"}]}).task_id
     stack.at_gate(effect_id, "in")
     before = stack.query("SELECT state, token, cancel, held FROM holdfast.work WHERE task = %s",
@@ -257,7 +239,7 @@ def b021_nobody_reaches_the_task_of_another():
         for name in ("task_status", "task_result", "task_cancel"):
             for known, absent in (({"task_id": task}, {"task_id": UNKNOWN}),
                                   ({"effect_id": effect_id, "tool": "probe"},
-                                   {"effect_id": new_id("none"), "tool": "probe"})):
+                                   {"effect_id": rig.new_id("none"), "tool": "probe"})):
                 got = companion(other, name, known)
                 equal(got["structuredContent"]["type"], "task_not_found", f"B021 {token} {name}")
                 check(task not in json.dumps(got) or "task_id" in known,
@@ -306,7 +288,7 @@ def b021_ids_cannot_be_guessed():
     """At least 122 bits of each ID are random: over many, each of them is set in about half."""
     client = stack.client()
     for _ in range(200):
-        call(client, "probe", new_id("b021"), {})
+        call(client, "probe", rig.new_id("b021"), {})
     rows = [bytes(row[0]) for row in stack.query("SELECT task FROM holdfast.task")]
     tails = [int.from_bytes(task[-16:], "big") for task in rows]
     equal(len(set(tails)), len(tails), "B021 no two are alike")
@@ -344,7 +326,7 @@ ENDS = {
 def b022_results_are_results_and_errors_are_errors(name):
     plan, status, is_error = ENDS[name]
     client = stack.client()
-    effect_id = new_id("b022")
+    effect_id = rig.new_id("b022")
     handle = call(client, "probe", effect_id, plan)
     equal((handle.result or {}).get("resultType"), "task", f"B022 {name}: the handle is a task")
     for member in ("task", "result", "error", "inputRequests", "requestState", "ttl",
@@ -379,7 +361,7 @@ def b022_results_are_results_and_errors_are_errors(name):
     ours = {key: value for key, value in result.items() if key != "_meta"}
     theirs = {key: value for key, value in plain.result.items() if key != "_meta"}
     equal(theirs, ours, f"B022 {name}: as the plain call has it")
-    fresh = client.call("probe", {"effect_id": new_id("b022"), "plan": json.dumps(plan)},
+    fresh = client.call("probe", {"effect_id": rig.new_id("b022"), "plan": json.dumps(plan)},
                         declare=False)
     theirs = {key: value for key, value in fresh.result.items() if key != "_meta"}
     if name != "isError with stderr":
@@ -390,7 +372,7 @@ def b022_results_are_results_and_errors_are_errors(name):
 def gone_task():
     """One that completed and was swept."""
     client = stack.client()
-    effect_id = new_id("gone")
+    effect_id = rig.new_id("gone")
     task = call(client, "brief", effect_id, {}).task_id
     client.wait(task)
     until(lambda: not stack.task_rows(effect_id), 20, "B020 expired and swept")
@@ -398,14 +380,9 @@ def gone_task():
     return task
 
 
-began = time.monotonic()
-rig.in_parallel(lambda part: part(), [b019_retention_counts_from_the_end,
-                                      b019_no_open_task_is_ever_swept])
-print(f"b019: {time.monotonic() - began:.1f} s", flush=True)
-b020_what_is_not_there_is_one_answer(gone_task())
-b021_nobody_reaches_the_task_of_another()
-b021_ids_cannot_be_guessed()
-rig.in_parallel(b022_results_are_results_and_errors_are_errors, list(ENDS))
-print(f"all: {time.monotonic() - began:.1f} s", flush=True)
+rig.in_parallel(rig.run, [b019_retention_counts_from_the_end, b019_no_open_task_is_ever_swept])
+rig.run(b020_what_is_not_there_is_one_answer, b021_nobody_reaches_the_task_of_another,
+        b021_ids_cannot_be_guessed)
+rig.in_parallel(rig.run, [(b022_results_are_results_and_errors_are_errors, name) for name in ENDS])
 rig.finish("cases_tasks", counts, {"polls": 20, "kept_open": 4, "one_answer": 150, "denied": 50,
                                    "shapes": len(ENDS), "ids": 200})

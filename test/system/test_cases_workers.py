@@ -10,9 +10,9 @@ import random
 import signal
 import sys
 import time
-import uuid
 
 import rig
+from patience import between
 from rig import check, equal, until
 
 LEASE_MS = 1500
@@ -20,7 +20,6 @@ LONG_MS = 4 * LEASE_MS
 NOTICED_S = 10.0  # by default settings, from the kill to the reaper's word
 BUSY_S = 5.0      # for a busy machine to start the phase again after it
 counts = {"long": 0, "stale_acts": 0, "sweeper_stops": 0, "taken_over": 0}
-TEXT = {"type": "string"}
 
 
 def tool(name, phase, programs):
@@ -71,16 +70,12 @@ SQL_FILES = {
     "work.sql": "SELECT work($1::json)\n"}
 
 
-def new_id(word):
-    return f"{word}-{uuid.uuid4()}"
-
-
 def starts(stack, effect_id, phase=None):
     return [line for line in stack.run_log(effect_id, "start") if phase in (None, line["phase"])]
 
 
 def begin(stack, client, tool_name, plan, word):
-    effect_id = new_id(word)
+    effect_id = rig.new_id(word)
     arguments = {"effect_id": effect_id}
     if plan is not None:
         arguments["plan"] = plan if isinstance(plan, str) else json.dumps(plan)
@@ -162,8 +157,8 @@ def b037_who_cannot_beat_stops_its_work_before_another_starts_it(stack):
         gone = until(lambda pid=pid: rig.process_gone(pid) and time.time(), 10, "B037 it is ended")
         for backend in backends:
             os.kill(backend, signal.SIGCONT)
-        check(gone and gone - began < LEASE_MS / 1000 + 0.3, f"B037 {phase}: within the lease",
-              gone and gone - began)
+        check(gone and between(began, gone) < LEASE_MS / 1000 + 0.3,
+              f"B037 {phase}: within the lease", gone and gone - began)
         stack.open_gate(effect_id, "in")
         equal(client.wait(task, 60).result["status"], "completed", f"B037 {phase}: completed")
         again = starts(stack, effect_id, phase)
@@ -433,11 +428,11 @@ def b040_round(stack, what, kill, bring_back):
         again = until(lambda e=effect_id, p=phase: (starts(stack, e, p) + [None, None])[1], 40,
                       f"B040 {what}: taken over")
         if again:
-            waits.append(again["at"] - killed)
+            waits.append(between(killed, again["at"]))
     check(lost, f"B040 {what}: the dead held something")
     if waits:
         print(f"B040 {what}: taken over after {min(waits):.2f} to {max(waits):.2f} s", flush=True)
-        noticed = [at - killed for at in declared_dead(stack) if at > killed]
+        noticed = [between(killed, at) for at in declared_dead(stack) if at > killed]
         check(noticed and max(noticed) <= NOTICED_S, f"B040 {what}: noticed in time", noticed)
         check(max(waits) <= NOTICED_S + BUSY_S, f"B040 {what}: taken over in time", max(waits))
         counts["taken_over"] += len(waits)
@@ -499,23 +494,15 @@ def b040_the_killed_are_replaced_within_seconds():
     stack.stop()
 
 
-def small_parts():
-    stack = small_stack()
-    for part, *more in ((b037_work_longer_than_its_lease_runs_once,),
-                        (b037_who_cannot_beat_stops_its_work_before_another_starts_it,),
-                        (b038_a_stale_worker_changes_nothing, "woken"),
-                        (b038_a_stale_worker_changes_nothing, "SIGTERM"),
-                        (b038_a_stale_statement_changes_nothing,),
-                        (b038_a_stale_sweeper_takes_nothing_from_the_living,)):
-        began = time.monotonic()
-        part(stack, *more)
-        print(f"{part.__name__} {more}: {time.monotonic() - began:.1f} s", flush=True)
-    for worker in stack.workers:
-        check(worker.alive(), f"{worker.name} lives")
-    stack.stop()
-
-
-b040_the_killed_are_replaced_within_seconds()
-small_parts()
+rig.run(b040_the_killed_are_replaced_within_seconds)
+small = small_stack()
+rig.run((b037_work_longer_than_its_lease_runs_once, small),
+        (b037_who_cannot_beat_stops_its_work_before_another_starts_it, small),
+        (b038_a_stale_worker_changes_nothing, small, "woken"),
+        (b038_a_stale_worker_changes_nothing, small, "SIGTERM"),
+        (b038_a_stale_statement_changes_nothing, small),
+        (b038_a_stale_sweeper_takes_nothing_from_the_living, small))
+for one in small.workers:
+    check(one.alive(), f"{one.name} lives")
 rig.finish("cases_workers", counts, {"long": 10, "stale_acts": 3 * len(ACTS), "sweeper_stops": 10,
                                      "taken_over": 35})

@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 import urllib.request
-import uuid
 
 import rig
 from rig import check, equal, until
@@ -31,7 +30,7 @@ def call(month, effect_id, *more, code=0):
 
 
 def made(month="2015-09"):
-    effect_id = f"demo-{uuid.uuid4()}"
+    effect_id = rig.new_id("demo")
     told, raw = call(month, effect_id)
     equal(told["status"], "completed", "a report: completed")
     check(told["task_id"].startswith("tsk_"), "a report: a handle", told)
@@ -84,7 +83,7 @@ def same_bytes():
 
 
 def no_data():
-    told, _ = call("2019-01", f"demo-{uuid.uuid4()}", code=1)
+    told, _ = call("2019-01", rig.new_id("demo"), code=1)
     equal(told["status"], "completed", "a month without data: completed")
     equal((told["result"] or {}).get("isError"), True, "a month without data: isError")
     check("2019-01" in json.dumps(told["result"]), "it names the month", told)
@@ -106,7 +105,7 @@ def human_output():
 
 def killed():
     """Both workers die while it renders; the report goes on from its last chart."""
-    effect_id = f"demo-{uuid.uuid4()}"
+    effect_id = rig.new_id("demo")
     arguments = {"month": "2012-12", "pace_ms": 300, "effect_id": effect_id}
     client = stack.client()
     handle = client.call("build_report", arguments)
@@ -131,7 +130,7 @@ def killed():
 
 def api_gone_during_wait():
     """`holdfast call --wait` rides over an API that is killed and comes back."""
-    effect_id = f"demo-{uuid.uuid4()}"
+    effect_id = rig.new_id("demo")
     results = []
     thread = threading.Thread(target=lambda: results.append(stack.command(
         "call", "build_report", "--arg", "month=2012-01", "--arg", "pace_ms:=200", "--effect-id",
@@ -161,7 +160,6 @@ def help_and_usage():
           "an unknown flag: exit 2")
 
 
-for part in (repeats, same_bytes, no_data, bad_arguments, human_output, killed,
-             api_gone_during_wait, help_and_usage):
-    part()
+rig.run(repeats, same_bytes, no_data, bad_arguments, human_output, killed, api_gone_during_wait,
+        help_and_usage)
 rig.finish("demo", counts, {"reports": 3, "repeats": 3, "killed_in_mid_report": 1})

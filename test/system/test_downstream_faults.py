@@ -97,7 +97,7 @@ def run(script, tool="deliver"):
         path.write_bytes(raw)
         paths.append(str(path))
     stack.steer(script=paths)
-    effect_id = f"down-{uuid.uuid4()}"
+    effect_id = rig.new_id("down")
     _, end = client.run(tool, {"effect_id": effect_id}, 60)
     counts["scripted"] += 1
     return effect_id, end.result, sends_of(effect_id)
@@ -161,7 +161,7 @@ def long_waits():
         raw = (b"Retry-After: 99999999999999999999", b"Retry-After: Sun Nov  6 08:49:37 2044")
         path = scripts / f"long-{number}"
         path.write_bytes(answer(b"429 Slow", raw[number % 2]))
-        tasks.append((f"long-{uuid.uuid4()}", path))
+        tasks.append((rig.new_id("long"), path))
     stack.steer(script=[str(path) for _, path in tasks])
     handles = [client.call("patient", {"effect_id": effect_id}).task_id for effect_id, _ in tasks]
     told = f"Retry-After: {RETRY_AFTER_SECONDS_MAX} s"
@@ -194,7 +194,7 @@ def attempts_are_recorded():
     path = scripts / "once"
     path.write_bytes(b"(reset)")
     stack.steer(script=[str(path)])
-    effect_id = f"once-{uuid.uuid4()}"
+    effect_id = rig.new_id("once")
     handle = client.call("once", {"effect_id": effect_id})
     told = rig.until(lambda: "nobody can tell" in (client.get(handle.task_id).result.get(
         "statusMessage") or ""), 10, "once: unknown")
@@ -229,11 +229,7 @@ def not_allowed():
 
 
 def memory_kib():
-    peaks = []
-    for worker in stack.workers:
-        status = pathlib.Path("/proc", str(worker.pid), "status").read_text()
-        peaks += [int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line]
-    return max(peaks)
+    return max(rig.memory_kib(worker.pid, "VmHWM") for worker in stack.workers)
 
 
 def bombs():
@@ -259,7 +255,7 @@ def wave():
     path = scripts / "wave"
     path.write_bytes(answer(b"503 Busy"))
     stack.steer(script=[str(path)] * tasks)
-    mark = f"wave-{uuid.uuid4()}"
+    mark = rig.new_id("wave")
     clients = [stack.client() for _ in range(4)]
 
     def call(lane):
@@ -355,7 +351,7 @@ def read_back():
         if number % 2 == 0:
             # Only the mail's answer: the post is answered before it.
             stack.steer(delay_after_ms=300)
-        effect_id = f"letter-{uuid.uuid4()}"
+        effect_id = rig.new_id("letter")
         handle = client.call("letter", {"effect_id": effect_id})
         if number % 2 == 0:
             rig.until(lambda: stack.effects_by_id().get(effect_id), 10, "posted", 0.005)
@@ -372,7 +368,7 @@ def read_back():
 def gone_for_a_while():
     """Nothing listens: not sent, so tried again; no effect is made up, none is lost."""
     stack.downstream.kill()
-    effect_id = f"gone-{uuid.uuid4()}"
+    effect_id = rig.new_id("gone")
     handle = client.call("deliver", {"effect_id": effect_id})
     time.sleep(0.7)
     equal(client.get(handle.task_id).result["status"], "working", "no downstream: working")
@@ -387,7 +383,7 @@ def a_rotated_secret_changes_no_key():
     versions = "SELECT key_version, count(*) FROM holdfast.task WHERE key_version > 1 GROUP BY 1"
     equal(stack.query(versions), [], "rotation: all tasks are of the first secret")
     stack.steer(script=[], lose_answers=1000)
-    effect_id = f"rotated-{uuid.uuid4()}"
+    effect_id = rig.new_id("rotated")
     handle = client.call("patient", {"effect_id": effect_id})
     rig.until(lambda: stack.effects_by_id().get(effect_id), 20, "its effect was made", 0.01)
     for process in (*stack.workers, *stack.apis):
@@ -408,9 +404,8 @@ def a_rotated_secret_changes_no_key():
     equal(stack.query(versions), [(2, 1)], "rotation: the next task is of the new secret")
 
 
-for part in (passing, waits, long_waits, attempts_are_recorded, definitive, redirects_with_secrets,
-             not_allowed, odd_successes, bombs, lost_answers, read_back, gone_for_a_while, wave,
-             false_certificate, a_rotated_secret_changes_no_key):
-    part()
+rig.run(passing, waits, long_waits, attempts_are_recorded, definitive, redirects_with_secrets,
+        not_allowed, odd_successes, bombs, lost_answers, read_back, gone_for_a_while, wave,
+        false_certificate, a_rotated_secret_changes_no_key)
 rig.finish("downstream_faults", counts, {"scripted": 50, "lost_answers": 3, "read_back": 5,
                                          "waited": 18, "wave": 600})

@@ -5,12 +5,12 @@ nothing more, commits or hands back what it runs, and another takes it within a 
 spent. A second signal ends either at once. The same as process 1 of a namespace of its own, and while
 Postgres is away."""
 
+import http.client
 import os
 import signal
 import subprocess
 import threading
 import time
-import uuid
 
 import rig
 from patience import soon
@@ -30,7 +30,7 @@ client = stack.client(api=1)
 
 
 def begin(plan, of=client):
-    effect_id = f"drain-{uuid.uuid4()}"
+    effect_id = rig.new_id("drain")
     answer = of.call("probe", {"effect_id": effect_id, "plan": rig.json.dumps(plan)})
     check(answer.handle, "a handle", repr(answer))
     return effect_id, answer.task_id
@@ -51,22 +51,19 @@ class Load(threading.Thread):
     def run(self):
         while not self.stopping and not self.refused:
             began = time.monotonic()
-            effect_id = f"load-{uuid.uuid4()}"
+            effect_id = rig.new_id("load")
             try:
                 answer = self.client.call("probe", {"effect_id": effect_id, "plan": "{}"})
                 self.answers.append((answer.status, bool(answer.handle)))
             except ConnectionRefusedError:
                 self.refused += 1
-            except (OSError, rig.http.client.HTTPException) as error:
+            except (OSError, http.client.HTTPException) as error:
                 self.cut.append(repr(error))
             time.sleep(max(0, CALLERS / CALLS_PER_S - (time.monotonic() - began)))
 
 
 def status(api):
-    connection = rig.http.client.HTTPConnection("127.0.0.1", api.port, timeout=5)
-    connection.request("GET", "/readyz")
-    answer = connection.getresponse()
-    return answer.status, answer.read()
+    return rig.http_ask(api.port, "/readyz", seconds=5)
 
 
 def an_api_that_drains_resets_nobody():
@@ -77,7 +74,7 @@ def an_api_that_drains_resets_nobody():
     until(lambda: sum(len(load.answers) for load in loads) > CALLS_MIN, 60, "the load is under way")
     asked = time.monotonic()
     api.signal(signal.SIGTERM)
-    until(lambda: status(api)[0] == 503, 1, "readiness says 503 at once", 0.005)
+    until(lambda: status(api)[0] == 503, 5, "readiness says 503", 0.005)
     soon(asked, 1, "503 within a second")
     while time.monotonic() - asked < DELAY_MS / 1000 - 0.5:
         equal(status(api), (503, b'{"status":"draining"}'), "a new connection is still taken")
@@ -202,10 +199,6 @@ def while_postgres_is_away():
     equal(client.wait(task, 60).result["status"], "completed", f"{effect_id}: and all goes on")
 
 
-for part in (an_api_that_drains_resets_nobody, a_worker_that_drains_hands_on,
-             a_second_signal_ends_at_once, as_process_1, while_postgres_is_away):
-    began = time.monotonic()
-    part()
-    print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
-check(counts["calls"] > CALLS_MIN and counts["handed_back"] > TASKS // 2, "enough was under way", counts)
-rig.finish("drain", counts)
+rig.run(an_api_that_drains_resets_nobody, a_worker_that_drains_hands_on,
+        a_second_signal_ends_at_once, as_process_1, while_postgres_is_away)
+rig.finish("drain", counts, {"calls": CALLS_MIN, "handed_back": TASKS // 2})

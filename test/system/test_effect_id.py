@@ -3,7 +3,6 @@
 in each carrier, in two that agree and two that differ. What is refused stores nothing."""
 
 import itertools
-import json
 import uuid
 
 import rig
@@ -113,21 +112,21 @@ def look_alikes():
 
 def carriers():
     for carrier in CARRIERS:
-        value = f"carrier-{uuid.uuid4()}"
+        value = rig.new_id("carrier")
         answer = accepted({carrier: value}, f"carried by {carrier}")
         for other in CARRIERS:
             equal(send({other: value}).task_id, answer.task_id, f"{carrier}, then {other}")
             counts["carriers"] += 1
         end = client.wait(answer.task_id)
         equal((end.result or {}).get("status"), "completed", f"carried by {carrier}: completed")
-    quoted = f"quoted-{uuid.uuid4()}"
+    quoted = rig.new_id("quoted")
     first = accepted({"header": f'"{quoted}"'}, "a quoted header (RFC 8941)")
     equal(send({"argument": quoted}).task_id, first.task_id, "is the ID without its quotes")
 
 
 def pairs():
     for one, other in itertools.combinations(CARRIERS, 2):
-        value = f"pair-{uuid.uuid4()}"
+        value = rig.new_id("pair")
         accepted({one: value, other: value}, f"{one} and {other} agree")
         before = rows()
         answer = send({one: value + "-1", other: value + "-2"})
@@ -142,7 +141,7 @@ def pairs():
 
 def corrected():
     """A refusal is not stored: the corrected call with the same ID runs (R1.6)."""
-    value = f"corrected-{uuid.uuid4()}"
+    value = rig.new_id("corrected")
     for arguments in ({"effect_id": value, "month": 5}, {"effect_id": value, "other": 1}):
         answer = client.call("deliver", arguments)
         check((answer.result or {}).get("isError") is True, "bad arguments are an isError result",
@@ -154,19 +153,16 @@ def corrected():
 
 def spelling():
     """Arguments are compared by value: order, white space, escapes, number spelling (R1.5)."""
-    value = f"spelling-{uuid.uuid4()}"
+    value = rig.new_id("spelling")
     first = client.call("deliver", {"effect_id": value, "month": "2015-01", "n": 1})
     for text in ('{"n":1.0,"month":"2015-01","effect_id":"%s"}', '{"effect_id":"%s", "n": 1e0,\n'
                  ' "month":"\\u0032015-01"}', '{"month":"2015-01","effect_id":"%s","n":10E-1}'):
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
-            "name": "deliver", "arguments": 0, "_meta": rig.meta()}})
-        body = body.replace('"arguments": 0', '"arguments": ' + text % value)
-        answer = client.post(body, client.headers("tools/call", "deliver"))
+        answer = client.post(client.body("deliver", text % value),
+                             client.headers("tools/call", "deliver"))
         equal(answer.task_id, first.task_id, f"the same arguments as {text}")
 
 
-for part in (absent, ill_formed, well_formed, look_alikes, carriers, pairs, corrected, spelling):
-    part()
+rig.run(absent, ill_formed, well_formed, look_alikes, carriers, pairs, corrected, spelling)
 for (task,) in stack.query("SELECT encode(task, 'hex') FROM holdfast.work"):
     rig.until(lambda task=task: not stack.query(
         "SELECT 1 FROM holdfast.work WHERE encode(task, 'hex') = %s", (task,)), 20, f"{task} ends")

@@ -5,7 +5,6 @@ in the log with how it was lost. One row for each way to be refused or to fail, 
 import json
 import socket
 import time
-import uuid
 
 import rig
 from rig import META, check, equal, until
@@ -44,7 +43,7 @@ def executed_of(answer):
 
 
 def new_id():
-    return f"executed-{uuid.uuid4()}"
+    return rig.new_id("executed")
 
 
 def row(what, answer, executed, code=None, kind=None):
@@ -189,8 +188,7 @@ def unknown():
     stack.steer(lose_answers=1)
     effect_id = new_id()
     task_id = client.call("deliver", {"effect_id": effect_id}).task_id
-    until(lambda: stack.query("SELECT state FROM holdfast.work WHERE task = %s",
-                              (rig.task_bytes(task_id),)) == [("unknown",)], 30, "unknown")
+    until(lambda: stack.state(task_id) == "unknown", 30, "unknown")
     row("unknown: argument", client.call("deliver", {"effect_id": effect_id}, declare=False),
         "maybe", None, "outcome_unknown")
     row("unknown: param", client.call("deliver", {}, declare=False, idempotencyKey=effect_id),
@@ -251,15 +249,10 @@ def causes(part="client left"):
 
 def leave(seconds, effect_id):
     """A plain call on a socket of its own, given up after that time."""
-    body = json.loads(client.body("probe", {"effect_id": effect_id, "plan": json.dumps(
-        {"P1": [{"gate": "in"}]})}))
-    body["params"]["_meta"] = rig.meta(False)
-    body = json.dumps(body).encode()
-    head = "\r\n".join(["POST /mcp HTTP/1.1", "Host: localhost", *(
-        f"{name}: {value}" for name, value in client.headers("tools/call", "probe").items()),
-        f"Content-Length: {len(body)}", "", ""]).encode()
     with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.sendall(head + body)
+        connection.sendall(client.call_bytes("probe", {
+            "effect_id": effect_id, "plan": json.dumps({"P1": [{"gate": "in"}]})},
+            _meta=rig.meta(False)))
         stack.at_gate(effect_id, "in")
         time.sleep(seconds)
 
@@ -270,9 +263,7 @@ def lost():
         leave(seconds, effect_id)
         until(lambda: len(causes()) > before, 5, f"{cause}: logged")
         equal(causes()[before:], [cause], f"left after {seconds} s: its cause")
-        task = stack.task_rows(effect_id)[0][0]
-        until(lambda: stack.query("SELECT state FROM holdfast.work WHERE task = %s",
-                                  (task,)) == [("parked",)], 5, "parked")
+        until(lambda: stack.state_of(effect_id) == "parked", 5, "parked")
         counts["losses"] += 1
     session = {"Mcp-Session-Id": "s-1"}
     for what, answer in (
@@ -305,9 +296,6 @@ def store_away():
     stack.cluster.start()
 
 
-for part in (refused_on_the_ladder, refused_before_acceptance, failed, cancelled, unknown, expired,
-             not_found, still_running, lost, store_away):
-    began = time.monotonic()
-    part()
-    print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+rig.run(refused_on_the_ladder, refused_before_acceptance, failed, cancelled, unknown, expired,
+        not_found, still_running, lost, store_away)
 rig.finish("executed", counts, {"refusals": 52, "failures": 30, "losses": 4})

@@ -33,11 +33,7 @@ stack.steer(mode="ignore")
 
 def lose(port, client, arguments, way):
     """Sends the call and loses its answer; what was in it where the "proxy" has seen it."""
-    body = client.body("deliver", arguments)
-    head = "".join(f"{name}: {value}\r\n" for name, value in
-                   client.headers("tools/call", "deliver").items())
-    data = (f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}Content-Length: {len(body)}\r\n\r\n"
-            ).encode() + body
+    data = client.call_bytes("deliver", arguments)
     if way == "answer dropped":
         return rig.parse_raw(rig.raw_exchange(port, data, 15)).task_id
     connection = socket.create_connection(("127.0.0.1", port), timeout=15)

@@ -18,10 +18,7 @@ stack = rig.Stack(apis=2, workers=2, tools=[rig.http_tool(name="deliver")])
 def request_bytes(effect_id, declare):
     body = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {
         "name": "deliver", "arguments": {"effect_id": effect_id}, "_meta": rig.meta(declare)}}).encode()
-    head = "".join(f"{name}: {value}\r\n" for name, value in
-                   stack.client().headers("tools/call", "deliver").items())
-    return (f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{head}Content-Length: {len(body)}\r\n\r\n"
-            ).encode() + body
+    return rig.request_bytes(stack.client().headers("tools/call", "deliver"), body)
 
 
 def cut(effect_id, declare, way, sent, read):

@@ -4,7 +4,6 @@ tool, after retention, and after the tombstone. The database's clock is moved by
 function, as everything that expires reads it; maintain runs all the while."""
 
 import json
-import uuid
 
 import rig
 from rig import check, equal, until
@@ -14,10 +13,6 @@ counts = {"conflicts": 0, "own_tasks": 0, "foreign_looks": 0, "expired": 0, "new
 stack = rig.Stack(workers=1, tools=[rig.http_tool(), rig.http_tool("other"), rig.probe_tool()],
                   settings={"maintain": {"maintain_ms": 100}})
 client = stack.client()
-
-
-def fresh(word):
-    return f"{word}-{uuid.uuid4()}"
 
 
 def keys_of(effect_id):
@@ -39,7 +34,7 @@ def conflict(call, what):
 
 
 def other_arguments():
-    effect_id = fresh("arguments")
+    effect_id = rig.new_id("arguments")
     first = client.call("deliver", {"effect_id": effect_id, "month": "2015-09"})
     others = [{"month": "2015-10"}, {"month": "2015-09", "n": 1}, {}, {"month": "2015-09 "},
               {"n": 1}, {"month": ""}, {"month": "2015-09", "opt": ""}]
@@ -53,7 +48,7 @@ def other_arguments():
     equal((answer.status, answer.code, data.get("type"), data.get("executed")),
           (200, 1409, "idempotency_key_conflict", "no"), "in params.idempotencyKey: 1409")
     counts["conflicts"] += 1
-    held = fresh("held")
+    held = rig.new_id("held")
     open_one = client.call("probe", {"effect_id": held, "plan": '{"P1": [{"gate": "in"}]}'})
     stack.at_gate(held, "in")
     conflict(lambda: client.call("probe", {"effect_id": held, "plan": "{}"}), "while it runs")
@@ -65,7 +60,7 @@ def other_arguments():
 
 def many_at_once():
     """20 callers, 20 payloads, one key: one wins."""
-    effect_id = fresh("many")
+    effect_id = rig.new_id("many")
 
     def one(number):
         own = stack.client()
@@ -85,15 +80,14 @@ def many_at_once():
 
 def other_owners():
     """Another tenant, another principal of the tenant: tasks of their own, and no look at ours."""
-    effect_id = fresh("owner")
+    effect_id = rig.new_id("owner")
     unknown = "tsk_" + "A" * 32
     tasks = {}
     for token in rig.TOKENS:
-        for month in ("2015-09",):
-            answer = stack.client(token).call("deliver", {"effect_id": effect_id, "month": month})
-            check(answer.handle, f"{token}: a handle", repr(answer))
-            equal(answer.result["_meta"][rig.EFFECT_META]["replayed"], False, f"{token}: is first")
-            tasks[token] = answer.task_id
+        answer = stack.client(token).call("deliver", {"effect_id": effect_id, "month": "2015-09"})
+        check(answer.handle, f"{token}: a handle", repr(answer))
+        equal(answer.result["_meta"][rig.EFFECT_META]["replayed"], False, f"{token}: is first")
+        tasks[token] = answer.task_id
     equal(len(set(tasks.values())), len(tasks), "a task for each owner")
     counts["own_tasks"] += len(tasks)
     for token in tasks:
@@ -108,14 +102,14 @@ def other_owners():
     equal(len(set(keys_of(effect_id))), len(tasks), "derived keys differ")
     equal(stack.effects_by_id()[effect_id], len(tasks), "an effect for each owner")
     # Other arguments under another owner's key are no conflict either.
-    second = fresh("owner")
+    second = rig.new_id("owner")
     client.call("deliver", {"effect_id": second, "month": "2015-09"})
     answer = stack.client("rig-bob").call("deliver", {"effect_id": second, "month": "2015-10"})
     check(answer.handle, "bob, same key, other arguments: his own", repr(answer))
 
 
 def other_tool():
-    effect_id = fresh("tool")
+    effect_id = rig.new_id("tool")
     tasks = {tool: client.call(tool, {"effect_id": effect_id}).task_id
              for tool in ("deliver", "other")}
     equal(len(set(tasks.values())), 2, "a task for each tool")
@@ -145,7 +139,7 @@ def restart_all():
 
 
 def after_retention():
-    effect_id, still_open = fresh("retention"), fresh("open")
+    effect_id, still_open = rig.new_id("retention"), rig.new_id("open")
     arguments = {"effect_id": effect_id, "month": "2015-09"}
     first, end = client.run("deliver", arguments)
     ttl = end.result["ttlMs"]
@@ -210,7 +204,6 @@ def expired(task_id, arguments, what):
     counts["expired"] += 2
 
 
-for part in (other_arguments, other_owners, other_tool, after_retention):
-    part()
+rig.run(other_arguments, other_owners, other_tool, after_retention)
 rig.finish("experiment_6", counts, {"conflicts": 35, "own_tasks": 5, "foreign_looks": 6,
                                     "expired": 8, "new_after": 1})

@@ -56,9 +56,7 @@ def bytes_of(name, number, key, declare):
     whole["params"]["_meta"] = rig.meta(declare, **(
         {FALLBACK: f"toolu_{number}"} if key == "tool use" else {}))
     body = json.dumps(whole).encode()
-    lines = [f"{header}: {value}" for header, value in client.headers("tools/call", name).items()]
-    return "\r\n".join(["POST /mcp HTTP/1.1", "Host: localhost", *lines,
-                        f"Content-Length: {len(body)}", "", ""]).encode() + body
+    return rig.request_bytes(client.headers("tools/call", name), body)
 
 
 def accepted(number):
@@ -82,8 +80,7 @@ def send_and_lose(way, data, api, number):
 
 
 def tasks_of(number):
-    import base64
-    return {"tsk_" + base64.urlsafe_b64encode(bytes(row[0])).decode() for row in stack.query(
+    return {rig.task_text(row[0]) for row in stack.query(
         "SELECT task FROM holdfast.task WHERE arguments::json ->> 'n' = %s", (str(number),))}
 
 

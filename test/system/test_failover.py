@@ -4,11 +4,9 @@ of its standby while it stays up, and every process finds the one that does, wit
 fails for it, no attempt is spent, each effect happens once; in the gap calls get 503 with
 Retry-After, and no process is ready. A connection that saw 25006 is closed."""
 
-import http.client
 import json
 import sys
 import time
-import uuid
 
 import rig
 from pair import Pair, start
@@ -57,12 +55,7 @@ class Two(rig.Stack):
 
     def get(self, name, path):
         """(status, body) of a process's own listener."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.monitors[name], timeout=10)
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        body = answer.read().decode()
-        connection.close()
-        return answer.status, body
+        return rig.http_ask(self.monitors[name], path)
 
     def all_ready(self):
         return all(self.get(name, "/readyz")[0] == 200 for name in self.monitors)
@@ -75,7 +68,7 @@ class Two(rig.Stack):
 
 
 def fresh():
-    return f"b045-{uuid.uuid4()}"
+    return rig.new_id("b045")
 
 
 def backends(cluster):
@@ -225,10 +218,7 @@ def no_cancel():
 def main():
     no_cancel()
     stack = Two(apis=2, workers=2, tools=[rig.probe_tool(), sql_tool()], settings=QUICK)
-    for part in (read_only, demoted, killed):
-        began = time.monotonic()
-        part(stack)
-        print(f"{part.__name__} {time.monotonic() - began:.1f} s", flush=True)
+    rig.run(*((part, stack) for part in (read_only, demoted, killed)))
     stack.stop()
     rig.finish("failover", counts, {"gaps": 2, "tasks": 3 * RUNNING})
 

@@ -6,7 +6,6 @@ they did: they stay at their last committed phase, calls are refused and leave n
 again everything completes, with one effect each under one key."""
 
 import collections
-import contextlib
 import http.client
 import json
 import secrets
@@ -43,13 +42,8 @@ TRIES_FIRST, TRIES_PER_S = 20, 4
 
 def http_ready(port):
     """What /readyz says, or None where nobody answers."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    with contextlib.closing(connection):
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == 200
-        except OSError:
-            return None
+    status, _ = rig.http_ask(port, "/readyz", seconds=5)
+    return status == 200 if status else None
 
 
 class Named(rig.Stack):
@@ -69,10 +63,8 @@ class Named(rig.Stack):
         if name.split("-")[0] in TAKES:
             more["HOLDFAST_DSN"] = f"{self.cluster.dsn()} application_name={name}"
             argv = [*argv, "--metrics-listen", f"127.0.0.1:{port}"]
-        process = rig.Process(name, [str(arg) for arg in argv], self.env(**more),
-                              str(self.logs / f"{name}.log"))
+        process = super().start(name, argv, **more)
         process.ops_port = port
-        self.processes.append(process)
         return process
 
     def ours(self):

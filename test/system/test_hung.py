@@ -6,7 +6,6 @@ the old attempt beats into a file: after the first line of the next attempt ther
 and the log says how the end was proved."""
 
 import time
-import uuid
 
 import relay
 import rig
@@ -36,7 +35,7 @@ class Stack(rig.Stack):
     """Each worker reaches Postgres through a relay of its own."""
 
     def start_worker(self, name):
-        one = relay.Relay(self.cluster.folder / ".s.PGSQL.5432")
+        one = relay.Relay(self.cluster)
         self.environment["HOLDFAST_WORKER_DSN"] = (
             f"host=127.0.0.1 port={one.port} sslmode=disable gssencmode=disable dbname=holdfast "
             "user=holdfast_worker")
@@ -54,7 +53,7 @@ client = stack.client()
 
 class Hung:
     def __init__(self, shape, tool):
-        self.shape, self.effect_id = shape, f"hung-{uuid.uuid4()}"
+        self.shape, self.effect_id = shape, rig.new_id("hung")
         answer = client.call(tool, {"effect_id": self.effect_id, "shape": shape})
         check(answer.handle, "a handle", repr(answer))
         self.task_id = answer.task_id
@@ -139,13 +138,8 @@ def another_takes_over(name, fault):
         equal(old.terminate(), 0, f"{name}: and ends well")
 
 
-for part, *arguments in ((times_out,), (another_takes_over, "worker_killed", kill),
-                         (another_takes_over, "worker_stopped", stop),
-                         (another_takes_over, "postgres_lost", cut_off)):
-    began = time.monotonic()
-    part(*arguments)
-    print(f"{' '.join(map(str, arguments[:1])) or 'times_out'}: {time.monotonic() - began:.1f} s",
-          flush=True)
+rig.run(times_out, (another_takes_over, "worker_killed", kill),
+        (another_takes_over, "worker_stopped", stop), (another_takes_over, "postgres_lost", cut_off))
 rig.finish("hung", counts, {"timed_out": len(SHAPES), "worker_killed": len(OF_THE_WORKER),
                             "worker_stopped": len(OF_THE_WORKER),
                             "postgres_lost": len(OF_THE_WORKER), "beats": 500})

@@ -4,11 +4,8 @@ programs that ask, answered, declined, left alone, answered early, twice, in par
 stranger, with workers and API processes killed at each step. A task that waits holds no slot."""
 
 import json
-import os
-import signal
 import socket
 import time
-import uuid
 
 import rig
 from rig import check, equal, until
@@ -87,7 +84,7 @@ def meta(**capabilities):
 
 def start(tool_name, client=None, capabilities=None, **arguments):
     """Calls under a fresh effect ID; the task's ID."""
-    arguments.setdefault("effect_id", f"{tool_name}-{uuid.uuid4()}")
+    arguments.setdefault("effect_id", rig.new_id(tool_name))
     answer = (client or alice).call(tool_name, arguments, _meta=meta(
         **({"elicitation": {}} if capabilities is None else capabilities)))
     counts["asked"] += 1
@@ -239,7 +236,7 @@ def misfits_are_asked_again():
 
 
 def early_answers_are_kept():
-    effect_id = f"later-{uuid.uuid4()}"
+    effect_id = rig.new_id("later")
     task = start("later", effect_id=effect_id, plan=plan({"gate": "go"}))
     stack.at_gate(effect_id, "go")
     answer(task, {"sure": YES, "unknown": YES})
@@ -248,7 +245,7 @@ def early_answers_are_kept():
     stack.open_gate(effect_id, "go")
     equal(structured(task)[0], {"sure": YES}, "the first one counts")
 
-    effect_id = f"later-{uuid.uuid4()}"
+    effect_id = rig.new_id("later")
     task = start("later", effect_id=effect_id, plan=plan({"gate": "go"}))
     stack.at_gate(effect_id, "go")
     answer(task, {"sure": accept(ok="maybe")})
@@ -308,7 +305,7 @@ def polls_are_stable():
 # --- programs -------------------------------------------------------------------------------------
 
 def programs_ask():
-    effect_id = f"asker-{uuid.uuid4()}"
+    effect_id = rig.new_id("asker")
     task = start("asker", effect_id=effect_id, plan=plan(
         {"checkpoint": ["half", 1]}, {"ask": ["who", form("Who?", NAME), None]},
         {"ask": ["sure", form("Sure?"), None]}, {"ask": ["who", form("ignored"), None]},
@@ -327,7 +324,7 @@ def programs_ask():
     equal(len(stack.run_log(effect_id, "start")), 4, "it starts anew for each")
     equal(len(stack.run_log(effect_id, "checkpoint")), 4, "and finds its checkpoints")
 
-    effect_id = f"unsafe-{uuid.uuid4()}"
+    effect_id = rig.new_id("unsafe")
     task = start("unsafe", effect_id=effect_id, plan=plan(
         {"ask": ["sure", form("Sure?"), None]}, {"post": True}))
     asked(task, ["sure"])
@@ -374,7 +371,7 @@ def the_slot_is_free():
 
 
 def plain_clients_wait():
-    effect_id = f"waits-{uuid.uuid4()}"
+    effect_id = rig.new_id("waits")
     plain = stack.client()
     arguments = {"effect_id": effect_id}
     capable = meta(elicitation={})
@@ -390,10 +387,7 @@ def plain_clients_wait():
     check("input" in text and "Sure?" in text, "task_status says so", text)
     # Hung up: parked; answered meanwhile; taken up again.
     sock = socket.create_connection(("127.0.0.1", stack.apis[0].port))
-    body = plain.body("waits", arguments, _meta=capable)
-    head = "".join(f"{k}: {v}\r\n" for k, v in plain.headers("tools/call", "waits").items())
-    sock.sendall(f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}Content-Length: {len(body)}\r\n\r\n"
-                 .encode() + body)
+    sock.sendall(plain.call_bytes("waits", arguments, _meta=capable))
     until(lambda: stack.query("SELECT 1 FROM holdfast.work WHERE task = %s AND attached IS NOT NULL",
                               (rig.task_bytes(task),)), 10, "attached")
     rig.reset_close(sock)
@@ -404,7 +398,7 @@ def plain_clients_wait():
     equal(structured(task)[0], {"sure": YES}, "taken up, it finds the answer")
 
     # Taken up before anybody has answered, it asks the same again.
-    effect_id = f"waits-{uuid.uuid4()}"
+    effect_id = rig.new_id("waits")
     got = plain.call("waits", {"effect_id": effect_id}, _meta=capable,
                      headers={"Accept": "application/json"})
     task = got.structured["task_id"]
@@ -445,7 +439,7 @@ def kills():
         alice.close()
     equal(len(stack.ledger("/ledger")), before + 8, "eight effects of eight tasks")
     # A program, killed with its worker right before it asks, and right after.
-    effect_id = f"asker-{uuid.uuid4()}"
+    effect_id = rig.new_id("asker")
     task = start("asker", effect_id=effect_id,
                  plan=plan({"gate": "ask"}, {"ask": ["sure", form("Sure?"), None]},
                            {"gate": "end"}))
@@ -465,7 +459,7 @@ def kills():
 
 
 def the_command_line_asks():
-    effect_id = f"confirm-{uuid.uuid4()}"
+    effect_id = rig.new_id("confirm")
     answer_task = start("confirm", effect_id=effect_id, file="cli")
     asked(answer_task, ["sure"])
     import subprocess
@@ -481,23 +475,16 @@ def the_command_line_asks():
     equal(said.count("Delete cli?") <= 2, True, "and not in each poll")
 
 
-TESTS = [accepted_and_declined, the_first_answer_wins, parts_and_strangers, misfits_are_asked_again,
-         early_answers_are_kept, time_outs, capabilities, polls_are_stable, programs_ask,
-         plain_programs_ask, the_slot_is_free, plain_clients_wait, kills, the_command_line_asks]
-
 stack = rig.Stack(apis=2, workers=1, tools=tools(),
                   settings={"worker": {"slots": 1, "beat_ms": 100, "lease_ms": 600},
                             "api": {"beat_ms": 100},
                             "maintain": {"lease_ms": 600, "maintain_ms": 50}})
 alice, other = stack.client(), stack.client(api=1)
-chosen = os.environ.get("ONLY", "")
-for test in TESTS:
-    if chosen in test.__name__:
-        began = time.monotonic()
-        test()
-        print(f"{test.__name__} {time.monotonic() - began:.1f} s", flush=True)
+rig.run(accepted_and_declined, the_first_answer_wins, parts_and_strangers, misfits_are_asked_again,
+        early_answers_are_kept, time_outs, capabilities, polls_are_stable, programs_ask,
+        plain_programs_ask, the_slot_is_free, plain_clients_wait, kills, the_command_line_asks)
 for task in stack.query("SELECT count(*) FROM holdfast.event WHERE kind = 'overlooked'"):
     equal(task[0], 0, "nothing had to be woken by the backstop")
 for process in stack.apis + stack.workers + stack.maintains:
     check(process.alive(), f"{process.name} lives to the end")
-rig.finish("input", counts, {} if chosen else {"asked": 30, "answered": 40, "kills": 8, "polls_compared": 40})
+rig.finish("input", counts, {"asked": 30, "answered": 40, "kills": 8, "polls_compared": 40})

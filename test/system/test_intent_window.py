@@ -2,7 +2,6 @@
 """For clients that re-send without a key (R1.9), off by default and per tool: equal calls within the
 intent window are one; the member of _meta that a tool names is a key where no other came."""
 
-import json
 import time
 import uuid
 
@@ -168,9 +167,6 @@ def swept():
     equal(stack.query("SELECT count(*) FROM holdfast.intent_window"), [(0,)], "nothing is left")
 
 
-for part in (merges, off_by_default, at_its_end, races, fallback, published, effects, swept):
-    began = time.monotonic()
-    part()
-    print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+rig.run(merges, off_by_default, at_its_end, races, fallback, published, effects, swept)
 rig.finish("intent_window", counts, {"merged": 4, "apart": 6, "races": 20, "edges": 3,
                                      "fallbacks": 12})

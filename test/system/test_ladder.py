@@ -342,11 +342,10 @@ def right_answers():
 
 
 before = stack.query("SELECT count(*) FROM holdfast.task")
-for part in (http_rungs, auth_rungs, json_rungs, envelope_rungs, meta_rungs, header_rungs,
-             method_rungs, first_failure_wins):
-    part()
-    equal(stack.query("SELECT count(*) FROM holdfast.task"), before, f"{part.__name__}: nothing stored")
-    equal(stack.client().request("tools/list", {}).status, 200, f"{part.__name__}: still serving")
+rig.run(http_rungs, auth_rungs, json_rungs, envelope_rungs, meta_rungs, header_rungs, method_rungs,
+        first_failure_wins)
+equal(stack.query("SELECT count(*) FROM holdfast.task"), before, "nothing stored")
+equal(stack.client().request("tools/list", {}).status, 200, "still serving")
 right_answers()
 equal(stack.apis[0].alive() and stack.apis[0].pid, pid, "one process throughout")
 rig.finish("ladder", counts, {"rungs": 150, "pairs": 12})

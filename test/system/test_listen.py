@@ -6,14 +6,10 @@ full of quiet streams costs."""
 
 import json
 import os
-import pathlib
-import re
 import select
 import signal
 import socket
 import time
-import urllib.request
-import uuid
 
 import rig
 from rig import check, equal, until
@@ -38,19 +34,8 @@ stack = rig.Stack(apis=2, workers=2,
 GATED = {"P1": [{"gate": "in"}], "P2": [{"post": True}], "P3": []}
 
 
-def small_api(name, **settings):
-    """An API process with limits of its own."""
-    port = rig.free_port()
-    api = stack.start_holdfast(name, "api", listen=f"127.0.0.1:{port}",
-                               tokens_file=stack.folder / "tokens",
-                               keys_file=stack.folder / "keys", **settings)
-    api.port = port
-    until(lambda: stack.ready(api), 20, f"{name} ready")
-    return api
-
-
 def new_task(plan=None, token="rig-alice", api=0, tool="probe"):
-    effect_id = f"listen-{uuid.uuid4()}"
+    effect_id = rig.new_id("listen")
     client = stack.client(token, api)
     answer = client.call_until_handle(tool, {"effect_id": effect_id,
                                              "plan": json.dumps(plan or {"P1": []})})
@@ -71,7 +56,7 @@ class Stream:
     """A subscriptions/listen on a connection of its own; frames as they come."""
 
     def __init__(self, notifications, api=None, ident=1, token="rig-alice", declare=True,
-                 narrow=False, version="HTTP/1.1", headers=None):
+                 narrow=False, version=b"HTTP/1.1", headers=None):
         api = api or stack.apis[0]
         self.raw_id = json.dumps(ident)
         body = json.dumps({"jsonrpc": "2.0", "id": ident, "method": "subscriptions/listen",
@@ -82,10 +67,8 @@ class Stream:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.socket.settimeout(30)
         self.socket.connect(("127.0.0.1", api.port))
-        lines = "".join(f"{name}: {value}\r\n" for name, value in
-                        rig.Client(0, token).headers("subscriptions/listen", None, headers).items())
-        self.socket.sendall(f"POST /mcp {version}\r\nHost: localhost\r\n{lines}"
-                            f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        lines = rig.Client(0, token).headers("subscriptions/listen", None, headers)
+        self.socket.sendall(rig.request_bytes(lines, body).replace(b"HTTP/1.1", version, 1))
         self.rest, self.head, self.frames, self.times = b"", None, [], []
         self.pings, self.closed, self.whole, self.chunked = 0, False, False, True
         self.body = b""
@@ -199,15 +182,7 @@ class Stream:
 
 def resources(api):
     """(open descriptors, resident kB)"""
-    status = pathlib.Path("/proc", str(api.pid), "status").read_text()
-    resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-    return len(os.listdir(f"/proc/{api.pid}/fd")), int(resident.split()[1])
-
-
-def peak(api):
-    """Resident kB at the most."""
-    status = pathlib.Path("/proc", str(api.pid), "status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+    return len(os.listdir(f"/proc/{api.pid}/fd")), rig.memory_kib(api.pid)
 
 
 # --- what is said ---------------------------------------------------------------------------------
@@ -272,7 +247,7 @@ def as_get_says():
         same(stream.told(task_id)[0], get(task_id).result, "over")
         stream.sound("over")
         stream.leave()
-    old = Stream({"taskIds": [task_id]}, version="HTTP/1.0")
+    old = Stream({"taskIds": [task_id]}, version=b"HTTP/1.0")
     old.until(lambda s: s.closed, what="HTTP/1.0")
     check(not old.chunked and old.ended, "HTTP/1.0: up to the end of the connection", old.head)
 
@@ -356,22 +331,17 @@ def a_worker_dies():
 
 
 def in_tree(pid, ancestor):
-    while pid > 1:
-        if pid == ancestor:
-            return True
-        try:
-            stat = pathlib.Path("/proc", str(pid), "stat").read_text(errors="replace")
-        except OSError:
-            return False
-        pid = int(stat.rpartition(")")[2].split()[1])
-    return False
+    while pid > 1 and pid != ancestor:
+        stat = rig.proc_stat(pid)
+        pid = int(stat[1]) if stat else 0
+    return pid == ancestor
 
 
 def tools_change():
     """After `tools apply` every process tells it, and whoever is asked then knows the tools."""
-    apis = [small_api("api-early")]
+    apis = [stack.another_api("api-early")]
     time.sleep(0.5)  # they look for tools at other times than each other
-    apis.append(small_api("api-late"))
+    apis.append(stack.another_api("api-late"))
     wanting = [Stream({"toolsListChanged": True}, api=api, declare=False, ident=f"t{n}")
                for n, api in enumerate(apis)]
     _, task_id = new_task(GATED)
@@ -434,7 +404,7 @@ def caps_and_life():
     """Each cap refuses with a time to come back; a stream's time ends it with its result; SIGTERM
     too, and the process leaves."""
     _, task_id = new_task(GATED)
-    api = small_api("api-caps", listens_max=5, listens_per_owner_max=3)
+    api = stack.another_api("api-caps", listens_max=5, listens_per_owner_max=3)
     open_ones = [Stream({"taskIds": [task_id]}, api=api) for _ in range(3)]
     for stream in open_ones:
         stream.until(lambda s: s.told(task_id), what="caps: open")
@@ -457,7 +427,7 @@ def caps_and_life():
         stream.leave()
     equal(api.popen.wait(15), 0, "SIGTERM: leaves")
 
-    api = small_api("api-life", listen_ms=700)
+    api = stack.another_api("api-life", listen_ms=700)
     for filters in ({"taskIds": [task_id]}, {"toolsListChanged": True}):
         stream = Stream(filters, api=api)
         stream.until(lambda s: s.whole, 5, "its time")
@@ -485,7 +455,7 @@ def slow_readers():
     for task_id in effects:
         equal(client.wait(task_id).result["status"], "completed", "a big one runs")
     client.close()
-    api = small_api("api-slow", write_timeout_ms=1500)
+    api = stack.another_api("api-slow", write_timeout_ms=1500)
     warm = Stream({"taskIds": effects[:1]}, api=api)
     warm.until(lambda s: s.whole, what="warm")
     warm.leave()
@@ -503,7 +473,7 @@ def slow_readers():
     until(lambda: resources(api)[0] <= before[0], 20, "who does not read is cut off")
     for stream in deaf:
         stream.leave()
-    grown = peak(api) - before[1]
+    grown = rig.memory_kib(api.pid, "VmHWM") - before[1]
     counts["slow_peak_kb"] = grown
     # Nine times 12 MB are asked for. Each may hold one result over its bound, and what the store
     # brings at once is bounded, too.
@@ -559,11 +529,10 @@ def one_look_for_all():
     """However many streams follow a task, its row is read once a tick; no row, for an ID that no task
     can have yet."""
     port = rig.free_port()
-    api = small_api("api-rows", metrics_listen=f"127.0.0.1:{port}")
+    api = stack.another_api("api-rows", metrics_listen=f"127.0.0.1:{port}")
 
     def rows():
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
-            return int(re.search(r'store_rows_total\{act="poll"\} (\d+)', page.read().decode())[1])
+        return rig.metric_of(port, "store_rows_total")['act="poll"']
 
     effect_id, task_id = new_task(GATED)
     stack.at_gate(effect_id, "in")

@@ -10,9 +10,8 @@ import secrets
 import shutil
 import sys
 import tempfile
-import uuid
 
-from rig import META, TASKS, Stack, check, equal, finish, until
+from rig import META, TASKS, Stack, check, equal, finish, new_id, run, until
 
 FORMS = {"elicitation": {}, "extensions": {TASKS: {}}}
 COUNTS = {"rounds_asked": 0, "states_refused": 0, "tasks": 0, "kills": 0}
@@ -222,7 +221,7 @@ def a_state_is_good_for_what_it_was_given_for(stack):
 
 
 def a_call_becomes_one_task(stack):
-    effect_id = f"asked-{uuid.uuid4()}"
+    effect_id = new_id("asked")
     call = Asked(stack, "ask_work", effect_id=effect_id)
     asked(call.send(api=0), "name")
     asked(call.send(FIRST, api=1), "color", "pet")
@@ -340,12 +339,11 @@ def main():
              tool("ask_free", "optional")]
     stack = Stack(apis=2, workers=1, tools=tools)
     stack.command("tools", "apply", prompts("ask_none", "ask_twin"))
-    for test in (rounds_go_to_any_process, what_is_wrong_is_asked_again,
-                 nobody_is_asked_what_he_cannot_answer,
-                 a_state_is_good_for_what_it_was_given_for, a_call_becomes_one_task,
-                 without_effect_id_the_rounds_are_its_name, a_prompt_asks_too, keys_are_rotated):
-        print(test.__name__, flush=True)
-        test(stack)
+    run(*((part, stack) for part in (
+        rounds_go_to_any_process, what_is_wrong_is_asked_again,
+        nobody_is_asked_what_he_cannot_answer, a_state_is_good_for_what_it_was_given_for,
+        a_call_becomes_one_task, without_effect_id_the_rounds_are_its_name, a_prompt_asks_too,
+        keys_are_rotated)))
     check(all(api.alive() for api in stack.apis), "the API processes live")
     stack.stop()
     finish("mrtr", COUNTS, {"rounds_asked": 30, "states_refused": 100, "tasks": 3, "kills": 8})

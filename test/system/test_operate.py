@@ -6,7 +6,6 @@ import datetime
 import json
 import signal
 import time
-import uuid
 
 import rig
 from rig import check, equal, until
@@ -32,10 +31,6 @@ client = stack.client()
 bob = stack.client("rig-bob")
 
 
-def fresh(name):
-    return f"{name}-{uuid.uuid4()}"
-
-
 def operate(*words, code=0):
     done = stack.command(*words, *BY, check_code=None)
     equal(done.returncode, code, f"{' '.join(map(str, words))}: {done.stdout}{done.stderr}")
@@ -49,11 +44,6 @@ def why(task, code, *words):
     check(done.returncode == code and all(word in done.stdout for word in words),
           f"why says {words}, exit {code}", {"exit": done.returncode, "said": done.stdout + done.stderr})
     return done.stdout
-
-
-def state(task):
-    rows = stack.query("SELECT state FROM holdfast.work WHERE task = %s", (rig.task_bytes(task),))
-    return rows[0][0] if rows else None
 
 
 def effect(answer):
@@ -74,7 +64,7 @@ def keys(effect_id):
 
 def a_failed_task_goes_on_as_its_successor():
     refuse(1)
-    effect_id = fresh("refused")
+    effect_id = rig.new_id("refused")
     arguments = {"effect_id": effect_id}
     first, ended = client.run("steps", arguments)
     equal(ended.result["status"], "failed", "refused for good")
@@ -107,7 +97,7 @@ def a_failed_task_goes_on_as_its_successor():
 
 def a_new_key_only_after_a_refusal():
     refuse(2)
-    effect_id = fresh("new-key")
+    effect_id = rig.new_id("new-key")
     first, _ = client.run("steps", {"effect_id": effect_id})
     second = operate("retry", first.task_id).split()[-1]
     client.wait(second)
@@ -121,7 +111,7 @@ def a_new_key_only_after_a_refusal():
                       " kind = 'recovery_point'", (rig.task_bytes(third),))
     equal(row, [(1, asked[2])], "the step says so")
     stack.downstream.kill()
-    effect_id = fresh("unreachable")
+    effect_id = rig.new_id("unreachable")
     first, ended = client.run("steps", {"effect_id": effect_id})
     equal(ended.result["error"]["data"]["type"], "attempts_exhausted", "nobody answered")
     operate("retry", first.task_id, "--new-key", code=1)
@@ -134,7 +124,7 @@ def a_new_key_only_after_a_refusal():
 
 
 def what_is_done_is_not_done_again():
-    effect_id = fresh("phases")
+    effect_id = rig.new_id("phases")
     plan = {"P3": [{"signal": 9, "starts": [1, 2, 3]}], "P2": [{"post": True}]}
     first, ended = client.run("probe", {"effect_id": effect_id, "plan": json.dumps(plan)})
     equal((ended.result["status"], ended.result["error"]["data"]["type"]),
@@ -156,9 +146,9 @@ def what_is_done_is_not_done_again():
 
 def backing_off_and_unknown():
     stack.downstream.kill()
-    effect_id = fresh("back-off")
+    effect_id = rig.new_id("back-off")
     task = client.call("slow", {"effect_id": effect_id}).task_id
-    until(lambda: state(task) == "scheduled", 20, "it backs off")
+    until(lambda: stack.state(task) == "scheduled", 20, "it backs off")
     why(task, 0, "backs off until", "post", "attempt 1")
     stack.downstream.start()
     until(lambda: stack.http("GET", "/healthz")[0] == 200, 20, "downstream is back")
@@ -169,16 +159,16 @@ def backing_off_and_unknown():
 
 def what_may_have_happened_is_asked_for_first():
     """V7: what was settled as failed may have happened: the successor does not send it again."""
-    effect_id = fresh("maybe")
+    effect_id = rig.new_id("maybe")
     stack.steer(mode="honour", lose_answers=1)
     task = client.call("blind", {"effect_id": effect_id}).task_id
-    until(lambda: state(task) == "unknown", 20, "unknown")
+    until(lambda: stack.state(task) == "unknown", 20, "unknown")
     why(task, 5, "nobody can tell", "post", "settle")
     operate("retry", task, code=1)
     stack.command("settle", task, "fail", *BY)
     successor = operate("retry", task).split()[-1]
     counts["successors"] += 1
-    until(lambda: state(successor) == "unknown", 20, "the successor is unknown, too")
+    until(lambda: stack.state(successor) == "unknown", 20, "the successor is unknown, too")
     equal(len(stack.requests("/ledger")) - before_blind(effect_id), 1, "nothing was sent again")
     stack.command("settle", successor, "done", "--state", "{}", *BY)
     equal(client.wait(successor).result["status"], "completed", "a person said that it happened")
@@ -191,7 +181,7 @@ def before_blind(effect_id):
 
 
 def a_task_is_paused():
-    effect_id = fresh("pause")
+    effect_id = rig.new_id("pause")
     stack.steer(mode="honour", delay_after_ms=1_500)
     plan = {"P1": [{"gate": "in"}], "P2": [{"post": True}]}
     task = client.call("probe", {"effect_id": effect_id, "plan": json.dumps(plan)}).task_id
@@ -201,7 +191,7 @@ def a_task_is_paused():
     until(lambda: stack.effects_by_id().get(effect_id), 20, "its request is on the wire")
     said = operate("pause", task)
     check("paused" in said, "asked, or paused", said)
-    until(lambda: state(task) == "paused", 10, "paused")
+    until(lambda: stack.state(task) == "paused", 10, "paused")
     counts["paused"] += 1
     stack.steer(mode="honour")
     equal([step[2] for step in stack.steps(task)], ["P1", "P2"], "what was in flight is committed")
@@ -217,7 +207,7 @@ def a_task_is_paused():
 
 def an_act_takes_an_effect_id():
     """Where one task alone bears it; of several each is named and none is touched."""
-    effect_id = fresh("shared")
+    effect_id = rig.new_id("shared")
     refuse(2)
     tasks = [caller.run("steps", {"effect_id": effect_id})[0].task_id for caller in (client, bob)]
     said = operate("retry", effect_id, code=1)
@@ -225,15 +215,15 @@ def an_act_takes_an_effect_id():
           "both are named", said)
     equal(stack.query("SELECT count(*) FROM holdfast.tasks WHERE effect_id = %s", (effect_id,))[0][0], 2,
           "and none is retried")
-    check("no task has" in operate("retry", fresh("nobody"), code=1), "none bears it")
+    check("no task has" in operate("retry", rig.new_id("nobody"), code=1), "none bears it")
     stack.downstream.kill()
-    effect_id = fresh("alone")
+    effect_id = rig.new_id("alone")
     task = client.call("slow", {"effect_id": effect_id}).task_id
-    until(lambda: state(task) == "scheduled", 20, "it backs off")
+    until(lambda: stack.state(task) == "scheduled", 20, "it backs off")
     operate("pause", effect_id)
-    equal(state(task), "paused", "paused by its effect ID")
+    equal(stack.state(task), "paused", "paused by its effect ID")
     operate("resume", "--task", effect_id)
-    until(lambda: state(task) == "scheduled", 20, "resumed; it backs off again")
+    until(lambda: stack.state(task) == "scheduled", 20, "resumed; it backs off again")
     check("due now" in operate("retry", effect_id), "retried")
     operate("cancel", effect_id)
     equal(client.wait(task).result["status"], "cancelled", "cancelled")
@@ -243,7 +233,7 @@ def an_act_takes_an_effect_id():
 
 def a_retry_says_its_version():
     refuse(1)
-    effect_id = fresh("old")
+    effect_id = rig.new_id("old")
     task, _ = client.run("versions", {"effect_id": effect_id})
     check("version" not in why(task.task_id, 5, f"`holdfast retry {task.task_id}` runs it on"),
           "its version is the current one")
@@ -264,7 +254,7 @@ def a_retry_says_its_version():
 
 
 def a_result_that_cannot_be_made():
-    task, ended = client.run("blank", {"effect_id": fresh("blank")})
+    task, ended = client.run("blank", {"effect_id": rig.new_id("blank")})
     equal(ended.result["error"]["data"]["type"], "result", "failed at its result")
     check("retry`" not in why(task.task_id, 5, "would make it of the same", "new effect ID"),
           "why recommends no retry")
@@ -302,10 +292,10 @@ def a_tool_and_a_tenant_are_paused():
     operate("pause", "--tool", "nobody", code=1)
     for scope, name, caller in (("tool", "steps", client), ("tenant", "B", bob)):
         operate("pause", f"--{scope}", name)
-        effect_id = fresh(scope)
+        effect_id = rig.new_id(scope)
         task = caller.call("steps", {"effect_id": effect_id}).task_id
         check(task, "a call is accepted")
-        other = client.call("probe" if scope == "tool" else "steps", {"effect_id": fresh("other")})
+        other = client.call("probe" if scope == "tool" else "steps", {"effect_id": rig.new_id("other")})
         equal(client.wait(other.task_id).result["status"], "completed", "other work goes on")
         told = caller.get(task).result
         check("paused" in told["statusMessage"], "statusMessage says paused", told)
@@ -322,10 +312,10 @@ def a_tool_and_a_tenant_are_paused():
 
 def filters_count_first():
     refuse(6)
-    tasks = [client.run("steps", {"effect_id": fresh("bulk")})[0].task_id]
+    tasks = [client.run("steps", {"effect_id": rig.new_id("bulk")})[0].task_id]
     one = stack.command("retry", "--tool", "steps").stdout
     check("1 task is failed\n" in one, "one", one)
-    tasks += [client.run("steps", {"effect_id": fresh("bulk")})[0].task_id for _ in range(2)]
+    tasks += [client.run("steps", {"effect_id": rig.new_id("bulk")})[0].task_id for _ in range(2)]
     plain = stack.command("retry", "--tool", "steps").stdout
     check("3 tasks are failed" in plain and "--yes" in plain, "the count is shown, nothing is done", plain)
     equal(client.get(tasks[0]).result["_meta"][rig.EFFECT_META].get("successor"), None, "nothing")
@@ -345,14 +335,14 @@ def filters_count_first():
         counts["successors"] += 1
         equal(client.wait(successor).result["status"], "completed", "each completes")
     stack.downstream.kill()
-    tasks = [client.call("slow", {"effect_id": fresh("many")}).task_id for _ in range(5)]
+    tasks = [client.call("slow", {"effect_id": rig.new_id("many")}).task_id for _ in range(5)]
     for task in tasks:
-        until(lambda task=task: state(task) == "scheduled", 20, "backs off")
+        until(lambda task=task: stack.state(task) == "scheduled", 20, "backs off")
     check("5: paused" in operate("pause", "--state", "scheduled", "--tool", "slow", "--yes"), "paused")
-    equal({state(task) for task in tasks}, {"paused"}, "all five")
+    equal({stack.state(task) for task in tasks}, {"paused"}, "all five")
     check("4: " not in operate("resume", "--state", "paused", "--tool", "slow", "--yes"), "resumed")
     for task in tasks:
-        until(lambda task=task: state(task) == "scheduled", 20, "backs off again")
+        until(lambda task=task: stack.state(task) == "scheduled", 20, "backs off again")
     operate("cancel", tasks[0])
     equal(client.wait(tasks[0]).result["status"], "cancelled", "an operator's cancel")
     check("4: " in operate("cancel", "--state", "scheduled", "--yes"), "and one by filter")
@@ -364,7 +354,7 @@ def filters_count_first():
 
 def why_nobody_runs_it():
     worker = stack.workers[0]
-    effect_id = fresh("stall")
+    effect_id = rig.new_id("stall")
     plan = {"P1": [{"gate": "in"}]}
     task = client.call("probe", {"effect_id": effect_id, "plan": json.dumps(plan)}).task_id
     stack.at_gate(effect_id, "in")
@@ -374,7 +364,7 @@ def why_nobody_runs_it():
     why(task, 5, "stalls", "no maintenance leads")
     worker.kill()
     stack.maintains[0].start()
-    until(lambda: state(task) == "ready", 30, "taken back")
+    until(lambda: stack.state(task) == "ready", 30, "taken back")
     why(task, 5, "no worker is running")
     # One that knows no version of this tool.
     stack.query("INSERT INTO holdfast.worker (incarnation, role, serves, started, seen) SELECT"
@@ -397,14 +387,10 @@ def wrong_use():
         counts["refused"] += 1
 
 
-for test in (a_failed_task_goes_on_as_its_successor, a_new_key_only_after_a_refusal,
-             what_is_done_is_not_done_again, backing_off_and_unknown,
-             what_may_have_happened_is_asked_for_first, a_task_is_paused,
-             a_tool_and_a_tenant_are_paused, filters_count_first, an_act_takes_an_effect_id,
-             a_retry_says_its_version, a_result_that_cannot_be_made, lists, why_nobody_runs_it,
-             wrong_use):
-    began = time.monotonic()
-    test()
-    print(f"{test.__name__} {time.monotonic() - began:.1f} s", flush=True)
+rig.run(a_failed_task_goes_on_as_its_successor, a_new_key_only_after_a_refusal,
+        what_is_done_is_not_done_again, backing_off_and_unknown,
+        what_may_have_happened_is_asked_for_first, a_task_is_paused, a_tool_and_a_tenant_are_paused,
+        filters_count_first, an_act_takes_an_effect_id, a_retry_says_its_version,
+        a_result_that_cannot_be_made, lists, why_nobody_runs_it, wrong_use)
 
 rig.finish("operate", counts, {"successors": 12, "refused": 20, "paused": 3, "whys": 16, "lists": 10})

@@ -1,6 +1,7 @@
 """Prompts, resources and completion of packs (A15-A18), and artifacts of tasks as resources of their
 owner (V8): two APIs, real tools, the fixtures of the conformance suite."""
 
+import atexit
 import base64
 import json
 import pathlib
@@ -22,6 +23,7 @@ OWN = "holdfast://tasks/{taskId}/artifacts/{name}"
 LARGE_BYTES = (4 << 20) + 1
 PAGE = 60
 place = pathlib.Path(tempfile.mkdtemp(prefix="hf-packs-"))
+atexit.register(shutil.rmtree, place, True)
 
 
 def folder(name, files):
@@ -514,23 +516,9 @@ def one_name_one_pack():
     equal(contents("late")[0]["text"], "mine", "and the name is free")
 
 
-try:
-    nothing_yet()
-    both_apis_see_an_apply()
-    lists()
-    resources_are_read()
-    headers_repeat_the_name()
-    prompts_are_filled()
-    many_copies()
-    a_report_by_its_prompt()
-    completions()
-    artifacts()
-    what_the_store_holds_is_bounded()
-    faults_are_named()
-    one_name_one_pack()
-    cursors()
-finally:
-    shutil.rmtree(place, True)
+rig.run(nothing_yet, both_apis_see_an_apply, lists, resources_are_read, headers_repeat_the_name,
+        prompts_are_filled, many_copies, a_report_by_its_prompt, completions, artifacts,
+        what_the_store_holds_is_bounded, faults_are_named, one_name_one_pack, cursors)
 for process in stack.apis:
     check(process.alive(), f"{process.name} lives")
 rig.finish("packs", counts, {"requests": 150, "refused": 70, "faults_named": 45, "artifacts": 7,

@@ -8,10 +8,8 @@ import hashlib
 import json
 import pathlib
 import re
-import signal
 import subprocess
 import time
-import uuid
 
 import rig
 from patience import soon
@@ -134,7 +132,8 @@ PUT = {"name": "put", "kind": "http", "effect": "keyed", "key_header": "Idempote
        "key_ttl_ms": 86_400_000, "attempts": 8, "request": {
            "method": "PUT", "url": "{/conf/store}/reports/{/key}.csv",
            "body_artifact": {"$from": "/state/work/file"}}}
-WAIT = {"name": "rest", "kind": "wait", "ms": 1_500}
+WAIT_MS = 5_000
+WAIT = {"name": "rest", "kind": "wait", "ms": WAIT_MS}
 
 stack = rig.Stack(workers=2, settings=SETTINGS, tools=[
     "shell_report", "python_report", tool("steps", STEPS), tool("endings", ENDINGS),
@@ -152,7 +151,7 @@ client = stack.client()
 
 
 def begin(name, **arguments):
-    effect_id = f"plain-{uuid.uuid4()}"
+    effect_id = rig.new_id("plain")
     answer = client.call(name, {"effect_id": effect_id, **arguments})
     check(answer.handle, f"{name}: a handle", repr(answer))
     return effect_id, answer.task_id
@@ -418,7 +417,7 @@ def waits():
     until(lambda: all(noted(effect_id) for effect_id, _ in waiting), 10, "all of them wait")
     for _ in range(4):
         completed(run("endings", say="nothing")[1], "beside the waits")
-    soon(began, 1.5, "the waits held no slot")
+    soon(began, WAIT_MS / 1000, "the waits held no slot")
     shown = client.get(waiting[0][1]).result
     check("rest waits until 20" in shown.get("statusMessage", ""), "a wait says so", shown)
     for worker in stack.workers:
@@ -427,10 +426,10 @@ def waits():
         result = finish(task_id)
         completed(result, "a wait")
         waited = structured(result)["waited_ms"]
-        check(1_500 <= waited < 10_000, "a wait: as long as it should", waited)
+        check(WAIT_MS <= waited < WAIT_MS + 10_000, "a wait: as long as it should", waited)
         equal(noted(effect_id), ["before"], "a wait: the phase before ran once")
         counts["waits"] += 1
-    soon(began, 15, "waits: they passed together")
+    soon(began, 4 * WAIT_MS / 1000, "waits: they passed together")
 
 
 def at(offset_s):
@@ -477,10 +476,7 @@ def leftovers():
         equal(list((stack.folder / worker.name / "run").iterdir()), [], f"{worker.name}: no files")
 
 
-for part in (shell_report, python_report, killed_in_mid_report, endings, blind, checked, at_once, keyed, artifacts,
-             waits, waits_until, outside, leftovers):
-    part_began = time.monotonic()
-    part()
-    print(f"{part.__name__}: {time.monotonic() - part_began:.1f} s", flush=True)
+rig.run(shell_report, python_report, killed_in_mid_report, endings, blind, checked, at_once, keyed,
+        artifacts, waits, waits_until, outside, leftovers)
 rig.finish("plain_mode", counts, {"reports": 5, "kills": 12, "steps_counted": 40, "endings": 18,
                                   "waits": 11})

@@ -6,7 +6,6 @@ a worker is no crash."""
 
 import threading
 import time
-import uuid
 
 import poisoning
 import rig
@@ -17,7 +16,7 @@ HEALTHY = 20
 STOPS = 5
 counts = {"poisoned": 0, "starts": 0, "healthy": 0, "cancelled": 0, "graceful": 0, "restarts": 0,
           "neighbours": 0}
-cgroup = poisoning.Cgroup()
+cgroup = poisoning.cgroup()
 stack = rig.Stack(workers=3, tools=[poisoning.tool(crash_limit=LIMIT), rig.probe_tool(crash_limit=LIMIT)],
                   settings={"worker": {"beat_ms": 100, "lease_ms": 1000, "poll_ms": 100, "slots": 2,
                                        "drain_ms": 5000},
@@ -37,7 +36,7 @@ def supervise():
 
 
 def begin(how):
-    effect_id = f"{how}-{uuid.uuid4()}"
+    effect_id = rig.new_id(how)
     arguments = {"effect_id": effect_id, "how": how}
     if how == "memory":
         arguments["cgroup"] = str(cgroup.path)
@@ -47,7 +46,7 @@ def begin(how):
 
 
 def healthy(number, ms=100):
-    answer = client.call("probe", {"effect_id": f"healthy-{number}-{uuid.uuid4()}",
+    answer = client.call("probe", {"effect_id": rig.new_id(f"healthy-{number}"),
                                    "plan": rig.json.dumps({"P1": [{"sleep_ms": ms}]})})
     return answer.task_id
 
@@ -115,7 +114,7 @@ def cancelled(how):
 
 def graceful():
     """SIGTERM in the midst of a healthy phase, more often than the crash limit is."""
-    effect_id = f"graceful-{uuid.uuid4()}"
+    effect_id = rig.new_id("graceful")
     plan = {"P1": [{"gate": f"in-{number}", "starts": [number]} for number in range(1, STOPS + 1)]}
     task_id = client.call("probe", {"effect_id": effect_id,
                                     "plan": rig.json.dumps(plan)}).task_id

@@ -7,14 +7,12 @@ fail-over without loss."""
 
 import datetime
 import json
-import os
-import pathlib
 import shutil
 import signal
 import subprocess
 import time
-import urllib.request
 
+import pair
 import rig
 from rig import check, equal, until
 
@@ -62,33 +60,6 @@ for _phase in PHASES["r_undo"]:
 
 # --- several Postgres ----------------------------------------------------------------------------
 
-class Host(rig.Cluster):
-    """Another place of the same cluster: made of a running one."""
-
-    def __init__(self, folder):  # pylint: disable=super-init-not-called
-        self.folder = pathlib.Path(folder)
-        self.folder.mkdir()
-        self.folder.chmod(0o711)
-        self.data = self.folder / "pg"
-        self.as_user = []
-
-    def copy(self, primary, *more):
-        self.as_user = primary.as_user
-        if self.as_user:
-            shutil.chown(self.folder, "postgres", "postgres")
-        self.run("pg_basebackup", "-h", primary.folder, "-U", "postgres", "-D", self.data,
-                 "--checkpoint=fast", "--no-sync", *more)
-        self.run("sh", "-c", 'cat >> "$0"', self.data / "postgresql.conf",
-                 text=f"unix_socket_directories = '{self.folder}'\n")
-
-    def follow(self, primary):
-        self.copy(primary, "-R")
-        self.start()
-
-    def promote(self):
-        self.run("pg_ctl", "-w", "-D", self.data, "promote")
-
-
 class Places(rig.Stack):
     """Each process knows all of HOSTS from the start."""
 
@@ -97,7 +68,7 @@ class Places(rig.Stack):
     def write_files(self):
         super().write_files()
         self.home = self.cluster
-        self.places = {name: Host(self.folder / name) for name in self.HOSTS}
+        self.places = {name: pair.Node(self.folder / name, self.home) for name in self.HOSTS}
 
     def env(self, **more):
         hosts = ",".join(str(host.folder) for host in (self.home, *self.places.values()))
@@ -111,31 +82,11 @@ class Places(rig.Stack):
         super().stop()
 
 
-def kill(cluster):
-    pid = int((cluster.data / "postmaster.pid").read_text().split()[0])
-    os.kill(pid, signal.SIGKILL)
-    until(lambda: rig.process_gone(pid), 10, "the postmaster is gone")
-
-
-def start(cluster):
-    """The orphans of one that was killed end on their own; until then it refuses to start."""
-    for _ in range(200):
-        try:
-            cluster.start()
-            return
-        except subprocess.CalledProcessError:
-            time.sleep(0.1)
-    check(False, "Postgres starts again")
-
-
 def why_not_ready(api):
-    try:
-        urllib.request.urlopen(f"http://127.0.0.1:{api.port}/readyz", timeout=5).close()
+    status, body = rig.http_ask(api.port, "/readyz", seconds=5)
+    if status == 200:
         return None
-    except urllib.error.HTTPError as error:
-        return json.loads(error.read())["status"]
-    except OSError:
-        return "no answer"
+    return json.loads(body)["status"] if status else "no answer"
 
 
 def asked(stack, what, processes=None):
@@ -171,11 +122,6 @@ def goes_on(stack, what):
 
 def work(stack):
     return stack.query("SELECT task, state, phase, attempt FROM holdfast.work ORDER BY task")
-
-
-def state(stack, task):
-    rows = stack.query("SELECT state FROM holdfast.work WHERE task = %s", (rig.task_bytes(task),))
-    return rows[0][0] if rows else None
 
 
 def of_effect(lines, effect_id, phase=None):
@@ -241,7 +187,7 @@ class Old:
         return equal(got["status"], status, f"{effect_id}: {status}")
 
     def until_state(self, effect_id, wanted):
-        until(lambda: state(self.stack, self.tasks[effect_id]) == wanted, 30,
+        until(lambda: self.stack.state(self.tasks[effect_id]) == wanted, 30,
               f"{effect_id} is {wanted}")
 
 
@@ -250,7 +196,7 @@ def stopped_claim(stack, old):
     task = old.client.call_until_handle("probe", {
         "effect_id": "stale", "plan": json.dumps({"P1": [{"sleep_ms": 400}]})}).task_id
     old.tasks["stale"] = task
-    until(lambda: state(stack, task) == "running", 20, "the claim is held")
+    until(lambda: stack.state(task) == "running", 20, "the claim is held")
     stack.workers[0].signal(signal.SIGSTOP)
     return stack.query("SELECT token FROM holdfast.work WHERE task = %s",
                        (rig.task_bytes(task),))[0][0]
@@ -272,12 +218,12 @@ def tail(stack, old):
 
 def swap(cluster, backup):
     """The old copy stands where the new state was."""
-    kill(cluster)
+    pair.crash(cluster)
     cluster.data.rename(cluster.folder / "lost")
     backup.data.rename(cluster.data)
     conf = cluster.data / "postgresql.conf"
     conf.write_text(conf.read_text() + f"unix_socket_directories = '{cluster.folder}'\n")
-    start(cluster)
+    pair.start(cluster)
 
 
 def counts_first(stack, since):
@@ -384,11 +330,11 @@ def old_copy(stack):
     equal(stack.query("SELECT count(*) FROM holdfast.work WHERE token = %s", (token,)), [(0,)],
           "the claims of before are void")
     each_class(stack, old)
-    before = stack.query("SELECT restored, incarnation FROM holdfast.cluster"), state(
+    before = stack.query("SELECT restored, incarnation FROM holdfast.cluster"), stack.state(
         stack, old.tasks["r_unsafe-1"])
     check("already" in restored(stack, "--since", since, "--yes", *BY), "twice is once")
     equal((stack.query("SELECT restored, incarnation FROM holdfast.cluster"),
-           state(stack, old.tasks["r_unsafe-1"])), before, "twice is once")
+           stack.state(old.tasks["r_unsafe-1"])), before, "twice is once")
     equal([row for row in stack.query("SELECT act, by FROM holdfast.audit WHERE act = 'restored'")],
           [("restored", "ann")], "the record names who")
     stale_worker(stack, old, token)
@@ -410,8 +356,8 @@ def busy(stack):
 def crash(stack):
     for _ in range(2):
         busy(stack)
-        kill(stack.cluster)
-        start(stack.cluster)
+        pair.crash(stack.cluster)
+        pair.start(stack.cluster)
         not_asked(stack, "a crash")
         goes_on_quietly(stack, "a crash")
 
@@ -437,7 +383,7 @@ def failover(stack):
         admin.execute("SELECT pg_reload_conf()")
     caught_up(stack.cluster)
     busy(stack)
-    kill(stack.cluster)
+    pair.crash(stack.cluster)
     standby.promote()
     stack.cluster = standby
     with standby.connect() as admin:
@@ -456,7 +402,7 @@ def lossy_failover(stack):
     time.sleep(0.5)
     standby.stop("fast")
     busy(stack)
-    kill(stack.cluster)
+    pair.crash(stack.cluster)
     standby.start()
     standby.promote()
     stack.cluster = standby
@@ -523,7 +469,7 @@ def copy(stack):
     time.sleep(6)  # longer than what is put off waits for
     equal([line for line in twin.requests() if line["method"] == "POST"], [],
           "nothing foreign runs before somebody confirms it")
-    check(state(twin, twins.tasks["r_keyed-new"]) != "running", "what is foreign waits")
+    check(twin.state(twins.tasks["r_keyed-new"]) != "running", "what is foreign waits")
     why(twin, twins.tasks["r_keyed-new"], "--confirm")
     restored(twin, "--confirm", *BY)
     twins.ended("r_keyed-new")

@@ -16,8 +16,7 @@ def unknown_task(effect_id):
     """A task whose one request took effect and whose answer was lost."""
     stack.steer(mode="honour", lose_answers=1)
     task = client.call("deliver", {"effect_id": effect_id}).task_id
-    until(lambda: stack.query("SELECT state FROM holdfast.work WHERE task = %s",
-                              (rig.task_bytes(task),))[0][0] == "unknown", 30, "the task is unknown")
+    until(lambda: stack.state(task) == "unknown", 30, "the task is unknown")
     counts["unknown"] += 1
     return task
 

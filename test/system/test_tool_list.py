@@ -5,7 +5,6 @@ on a real server: a refusal is a plain 400, and nothing was accepted."""
 import base64
 import json
 import time
-import uuid
 
 import rig
 from rig import check, equal, until
@@ -123,12 +122,8 @@ def wrapped(text):
 
 def call(arguments, lines, declare=True):
     """Header lines as they are, so that one may stand twice."""
-    effect_id = f"list-{uuid.uuid4()}"
-    body = client.body("marked", {"effect_id": effect_id, **arguments})
-    if not declare:
-        whole = json.loads(body)
-        whole["params"]["_meta"] = rig.meta(False)
-        body = json.dumps(whole).encode()
+    effect_id = rig.new_id("list")
+    body = client.body("marked", {"effect_id": effect_id, **arguments}, _meta=rig.meta(declare))
     headers = [f"{name}: {value}" for name, value in
                client.headers("tools/call", "marked").items()]
     head = "\r\n".join(["POST /mcp HTTP/1.1", "Host: localhost", *headers, *lines,
@@ -208,15 +203,14 @@ def a_version_runs_as_soon_as_it_is_applied():
         stack.command("tools", "apply", str(waiting(f"fresh_{i}")))
         until(lambda i=i: f"fresh_{i}" in all_names(), 10, "applied")
         began = time.monotonic()
-        task = client.call(f"fresh_{i}", {"effect_id": str(uuid.uuid4())}).task_id
+        task = client.call(f"fresh_{i}", {"effect_id": rig.new_id("id")}).task_id
         equal(client.wait(task).result["status"], "completed", "a fresh tool: it runs")
         soon += time.monotonic() - began < 2.5
     counts["soon"] = soon
     check(soon >= APPLIED - 3, "a fresh tool: it runs soon", soon)
 
 
-for part in (pages, what_a_tool_says, an_unknown_tool_is_named, param_headers, goes_on_when_the_list_changes,
-             a_version_runs_as_soon_as_it_is_applied):
-    part()
+rig.run(pages, what_a_tool_says, an_unknown_tool_is_named, param_headers,
+        goes_on_when_the_list_changes, a_version_runs_as_soon_as_it_is_applied)
 rig.finish("tool_list", counts, {"pages": 6, "cursors_refused": 11, "headers_taken": 14,
                                  "headers_refused": 32})

@@ -5,7 +5,6 @@ and no further. What has not the form never was."""
 
 import json
 import secrets
-import uuid
 
 import rig
 from rig import check, equal, until
@@ -41,7 +40,7 @@ def fresh():
 
 
 def run(tool, arguments, **trace):
-    effect_id = f"trace-{uuid.uuid4()}"
+    effect_id = rig.new_id("trace")
     answer = client.call(tool, {"effect_id": effect_id, **arguments}, extra_meta=trace)
     if not check(answer.handle, f"{tool}: a handle", repr(answer)):
         raise SystemExit(1)
@@ -144,7 +143,6 @@ def in_the_log(trace, task_id):
 
 
 named = to_programs()
-for part in (to_plain_programs, downstream, ignored):
-    part()
+rig.run(to_plain_programs, downstream, ignored)
 in_the_log(*named)
 rig.finish("trace", counts, {"traced": 3, "spans": 9, "ignored": 13})

@@ -5,7 +5,6 @@ a cancel, and effects that are accepted first and seen later. Counted in the dow
 import json
 import signal
 import time
-import uuid
 
 import rig
 from rig import check, equal, until
@@ -85,7 +84,7 @@ by = ("--by", "ann", "--why", "looked for it downstream")
 
 
 def begin(name, plan=None):
-    effect_id = f"{name}-{uuid.uuid4()}"
+    effect_id = rig.new_id(name)
     arguments = {"effect_id": effect_id}
     if plan is not None:
         arguments["plan"] = json.dumps(plan)
@@ -108,18 +107,13 @@ def posted(effect_id):
     return list(done.values()), list(done)
 
 
-def state(task):
-    rows = stack.query("SELECT state FROM holdfast.work WHERE task = %s", (rig.task_bytes(task),))
-    return rows[0][0] if rows else None
-
-
 def intents(task):
     return stack.query("SELECT count(*) FROM holdfast.intent WHERE task = %s",
                        (rig.task_bytes(task),))[0][0]
 
 
 def becomes(task, wanted, what):
-    until(lambda: state(task) == wanted, 30, f"{what}: {wanted}, is {state(task)}")
+    until(lambda: stack.state(task) == wanted, 30, f"{what}: {wanted}, is {stack.state(task)}")
 
 
 def is_unknown(task, what):
@@ -174,7 +168,7 @@ def lost_answer_is_unknown():
         check("it bears no key: look for its effect ID" in message, "and what to look for", message)
         equal((sent(effect_id), intents(task)), (1, 1), "the intent stands")
         time.sleep(1.5)
-        equal((state(task), sent(effect_id)), ("unknown", 1), "and nothing is sent again by itself")
+        equal((stack.state(task), sent(effect_id)), ("unknown", 1), "and nothing is sent again by itself")
         if verdict == "absent":
             early = stack.command("settle", task, "absent", *by, check_code=None)
             equal(early.returncode, 0, "without visible_within_ms absent is never too early")
@@ -319,7 +313,7 @@ def killed(task):
 def cancelled_between_attempts():
     """Nobody runs it: a worker is needed for the undo all the same."""
     effect_id, task = begin("trip", {"pack": [{"exit": 75}]})
-    until(lambda: state(task) == "scheduled", 20, "between two attempts", 0.002)
+    until(lambda: stack.state(task) == "scheduled", 20, "between two attempts", 0.002)
     client.cancel(task)
     is_undone(effect_id, task, "cancel between attempts")
 
@@ -424,23 +418,10 @@ def cancelled_unverified():
     counts["undone"] += 1
 
 
-unsafe_is_sent_once()
-not_sent_is_tried_again()
-lost_answer_is_unknown()
-unknown_names_the_key_that_it_bears()
-killed_in_flight_is_unknown()
-cancel_waits_for_its_answer()
-unsafe_program()
-undo_in_reverse()
-completed_is_not_undone()
-undo_survives("answers of undo steps lost", lost_answers)
-undo_survives("workers killed while undoing", killed)
-cancelled_between_attempts()
-undo_refused()
-unsafe_undo()
-last_phase_is_undone()
-seen_later()
-unverified_survives_a_kill()
-never_seen()
-cancelled_unverified()
+rig.run(unsafe_is_sent_once, not_sent_is_tried_again, lost_answer_is_unknown,
+        killed_in_flight_is_unknown, cancel_waits_for_its_answer, unsafe_program, undo_in_reverse,
+        completed_is_not_undone, (undo_survives, "answers of undo steps lost", lost_answers),
+        (undo_survives, "workers killed while undoing", killed), cancelled_between_attempts,
+        undo_refused, unsafe_undo, last_phase_is_undone, seen_later, unverified_survives_a_kill,
+        never_seen, cancelled_unverified)
 rig.finish("unsafe", counts, {"unsafe": 16, "unknown": 12, "undone": 9, "unverified": 7, "kills": 13})

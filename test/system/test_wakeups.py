@@ -5,14 +5,13 @@ delivers none, or passed by in the moment between an empty look and the wait. In
 once. Whether they arrive is in the log and a metric."""
 
 import pathlib
-import re
 import sys
 import time
-import urllib.request
 
 import rig
+from patience import soon
 from rig import check, equal, until
-from test_postgres import Proxy
+from relay import Relay
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "chaos"))
 import bouncer  # noqa: E402 - a pooler before a cluster
@@ -47,21 +46,14 @@ class Wakes(rig.Stack):
                 more["HOLDFAST_SQL_DSN"] = f"{self.where(self)} dbname=holdfast user=holdfast_sql"
             if self.wake:
                 more["HOLDFAST_WAKE_DSN"] = f"{self.wake(self)} {user}"
-        process = rig.Process(name, [str(arg) for arg in argv], self.env(**more),
-                              str(self.logs / f"{name}.log"))
-        self.processes.append(process)
-        return process
-
-    def arrive(self, name):
-        url = f"http://127.0.0.1:{self.ports[name]}/metrics"
-        text = urllib.request.urlopen(url, timeout=5).read().decode()
-        return re.search(r"^holdfast_wakeups_arrive (\d)", text, re.M).group(1)
+        return super().start(name, argv, **more)
 
     def said(self, arrive):
         """The last word of log and metric, of both."""
         for process in (*self.apis, *self.workers):
             until(lambda process=process: self.last_word(process) == arrive, 20, f"{self.name}: {process.name} says so")
-            equal(self.arrive(process.name), "1" if arrive else "0", f"{self.name}: its metric too")
+            equal(rig.metric_of(self.ports[process.name], "wakeups_arrive"), {"": int(arrive)},
+                  f"{self.name}: its metric too")
 
     def last_word(self, process):
         words = [line for line in process.log().splitlines() if "wake-ups arrive" in line]
@@ -115,25 +107,23 @@ def a_listener_that_is_ended():
 
 def a_listener_in_a_black_hole():
     """Nothing comes and nothing is closed; it is replaced within 15 s."""
-    proxies = []
+    relays = []
 
     def wake(stack):
-        proxies.append(Proxy(stack.cluster))
-        return f"host=127.0.0.1 port={proxies[-1].port} sslmode=disable gssencmode=disable"
+        relays.append(Relay(stack.cluster))
+        return f"host=127.0.0.1 port={relays[-1].port} sslmode=disable gssencmode=disable"
 
     stack = Wakes("black hole", wake=wake)
     stack.said(True)
     before = [process.log().count('"wake-ups arrive"') for process in (*stack.apis, *stack.workers)]
-    swallowed = []
-    for proxy in proxies:
-        swallowed.append(list(proxy.pairs))  # not closed: nobody reads them any more
-        proxy.pairs.clear()
+    for relay in relays:
+        relay.swallow()
     began = time.monotonic()
     stack.calls(POLL_MS + 1_000, 2 * CALLS)
     for process, said in zip((*stack.apis, *stack.workers), before):
         until(lambda process=process, said=said: process.log().count('"wake-ups arrive"') > said, 15,
               f"{process.name}: the listener is replaced")
-    check(time.monotonic() - began < 60 and swallowed, "soon")
+    soon(began, 60, "soon")
     stack.calls(HEALTHY_MS, 6)
     stack.stop()
 
@@ -163,19 +153,8 @@ def a_pooler_with_a_dsn_of_its_own_for_wakeups():
     through_a_pooler(True)
 
 
-PARTS = (in_health, a_listener_that_is_ended, a_listener_in_a_black_hole,
-         a_pooler_without_a_dsn_of_its_own_for_wakeups, a_pooler_with_a_dsn_of_its_own_for_wakeups)
-
-
-def main():
-    for part in PARTS:
-        if sys.argv[1:] and part.__name__ not in sys.argv[1:]:
-            continue
-        began = time.monotonic()
-        part()
-        print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
-    rig.finish("wakeups", counts, {"tasks": 80})
-
-
 if __name__ == "__main__":
-    main()
+    rig.run(in_health, a_listener_that_is_ended, a_listener_in_a_black_hole,
+            a_pooler_without_a_dsn_of_its_own_for_wakeups,
+            a_pooler_with_a_dsn_of_its_own_for_wakeups)
+    rig.finish("wakeups", counts, {"tasks": 80})

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""deploy/watch, what `holdfast up --watch` ends in: a tool that is edited while everything runs is
+"""deploy/watch, what `deploy/up --watch` ends in: a tool that is edited while everything runs is
 in force within seconds, however the editor saves; what is broken is told and the version before
 stays; a task that runs keeps the version it began with."""
 
@@ -84,7 +84,7 @@ def save_by_rename(path, text):
 
 
 def cpu_ticks(pid):
-    fields = pathlib.Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+    fields = rig.proc_stat(pid)
     return int(fields[11]) + int(fields[12])
 
 
@@ -154,11 +154,15 @@ def main():
     parent = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-"))
     atexit.register(shutil.rmtree, parent, True)
     folder, other = make_tool(parent / "written", "written"), make_tool(parent / "other", "other")
-    watch = stack.start("watch", [rig.ROOT / "deploy" / "watch", rig.HOLDFAST, folder, other])
+    broken = make_tool(parent / "broken", "broken")
+    (broken / "tool.json").write_text("{")
+    watch = stack.start("watch", [rig.ROOT / "deploy" / "watch", rig.HOLDFAST, folder, other, broken])
     author = Author(stack, folder, watch)
     edits(author)
     running_task(author)
     equal(author.word("other"), "first", "the other folder is as it was")
+    equal([line for line in watch.log().splitlines() if line.startswith(f"{broken}: ")],
+          [f"{broken}: not applied"], "of a tool that never was there, no version before is told")
     equal(watch.log().count("other: version"), 1, "who edits one folder applies one")
     time.sleep(1)
     began = cpu_ticks(watch.pid)

@@ -25,6 +25,9 @@ constexpr double INNER_WIDTH = PAGE_WIDTH - 2 * MARGIN;
 constexpr int DAYS_MAX = 31;
 constexpr int PLACES_MAX = 3;    /* more would not fit beside each other */
 constexpr int SHARED_CHARTS = 4; /* besides one for each place */
+constexpr int64_t PACE_MS = 1'500;
+constexpr int64_t REST_SLICE_MS = 20; /* between two looks whether it was cancelled */
+constexpr char FONT[] = "DejaVu Sans";
 
 struct colour {
 	double red, green, blue;
@@ -58,9 +61,6 @@ struct report {
 struct box {
 	double x, y, width, height;
 };
-constexpr int64_t PACE_MS = 1'500;
-constexpr int64_t REST_SLICE_MS = 20; /* between two looks whether it was cancelled */
-constexpr char FONT[] = "DejaVu Sans";
 
 static const struct colour ink = { 0.13, 0.17, 0.22 }, grey = { 0.45, 0.49, 0.54 },
 			   line_grey = { 0.86, 0.88, 0.90 }, pale = { 0.955, 0.965, 0.975 },
