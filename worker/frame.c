@@ -48,15 +48,6 @@ void frame_text(struct buf *buf, struct slice text)
 	buf_add_slice(buf, text);
 }
 
-void frame_bin(struct buf *buf, struct slice bytes)
-{
-	if (bytes.len <= UINT8_MAX)
-		add_number(buf, 0xc4, bytes.len, 1);
-	else
-		add_number(buf, 0xc6, bytes.len, 4);
-	buf_add_slice(buf, bytes);
-}
-
 void frame_int(struct buf *buf, int64_t value)
 {
 	if (value >= 0 && value < 128)

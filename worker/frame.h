@@ -18,14 +18,12 @@ constexpr size_t FRAME_BYTES_MAX = 16 << 20; /* without the head */
 constexpr unsigned FRAME_DEPTH_MAX = 2'048;
 constexpr size_t FRAME_FIELDS_MAX = 16;
 
-/* --- writing: frame_begin, frame_map(n), n times (frame_text(name) and a value), frame_end ------
- */
+/* --- writing: frame_begin, frame_map(n), n times (frame_text(name) and a value), frame_end ---- */
 
 /* Returns where the frame starts, for frame_end. */
 size_t frame_begin(struct buf *buf);
 void frame_map(struct buf *buf, uint32_t count);
 void frame_text(struct buf *buf, struct slice text);
-void frame_bin(struct buf *buf, struct slice bytes);
 void frame_int(struct buf *buf, int64_t value);
 void frame_double(struct buf *buf, double value);
 void frame_bool(struct buf *buf, bool value);
@@ -36,8 +34,7 @@ void frame_raw(struct buf *buf, struct slice msgpack);
  * the buffer's own maximum. */
 [[nodiscard]] bool frame_end(struct buf *buf, size_t start);
 
-/* --- reading ------------------------------------------------------------------------------------
- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 struct frame_field {
 	struct slice name;

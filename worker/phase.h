@@ -49,7 +49,6 @@ struct phase_result {
 };
 
 struct phase_kind {
-	enum phase_type type;
 	/* What is given back comes to stop; nullptr where start has called run_phase_done already.
 	 */
 	void *(*start)(struct run *run);

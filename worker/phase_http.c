@@ -564,4 +564,4 @@ static void stop(void *state, bool lost)
 	timer_set(run_loop(phase->run), &phase->grace, run_grace_ms(phase->run));
 }
 
-const struct phase_kind phase_http = { .type = PHASE_HTTP, .start = start, .stop = stop };
+const struct phase_kind phase_http = { start, stop };

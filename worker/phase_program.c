@@ -484,4 +484,4 @@ static void program_stop(void *state, bool lost)
 	}
 }
 
-const struct phase_kind phase_program = { PHASE_PROGRAM, program_start, program_stop };
+const struct phase_kind phase_program = { program_start, program_stop };

@@ -96,4 +96,4 @@ static void stop(void *state, bool lost)
 	sqlphase_cancel(phase->flight);
 }
 
-const struct phase_kind phase_sql = { .type = PHASE_SQL, .start = start, .stop = stop };
+const struct phase_kind phase_sql = { start, stop };

@@ -176,4 +176,4 @@ static void wait_stop(void *, bool)
 	hf_assert(false);
 }
 
-const struct phase_kind phase_wait = { PHASE_WAIT, wait_start, wait_stop };
+const struct phase_kind phase_wait = { wait_start, wait_stop };

@@ -215,9 +215,9 @@ static void stop(void *, bool lost)
 	lost ? phase.losses++ : phase.stops++;
 }
 
-const struct phase_kind phase_http = { .type = PHASE_HTTP, .start = start, .stop = stop };
-const struct phase_kind phase_sql = { .type = PHASE_SQL, .start = start, .stop = stop };
-const struct phase_kind phase_program = { .type = PHASE_PROGRAM, .start = start, .stop = stop };
+const struct phase_kind phase_http = { start, stop };
+const struct phase_kind phase_sql = { start, stop };
+const struct phase_kind phase_program = { start, stop };
 
 /* --- helpers ------------------------------------------------------------------------------------
  */

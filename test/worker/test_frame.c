@@ -17,7 +17,7 @@ static struct slice frame_of(struct buf *buf)
 	frame_text(buf, slice_of("yes"));
 	frame_bool(buf, true);
 	frame_text(buf, slice_of("bin"));
-	frame_bin(buf, (struct slice){ "\0\xff", 2 });
+	frame_raw(buf, (struct slice){ "\xc4\x02\0\xff", 4 });
 	frame_text(buf, slice_of("a name of more than thirty-one bytes in all"));
 	frame_nil(buf);
 	frame_text(buf, slice_of("small"));
@@ -192,14 +192,14 @@ HF_TEST(frame, what_cannot_be_sent_leaves_no_trace)
 	frame_map(&buf, 1);
 	frame_text(&buf, slice_of("t"));
 	char big[100] = {};
-	frame_bin(&buf, (struct slice){ big, sizeof big });
+	frame_text(&buf, (struct slice){ big, sizeof big });
 	cr_assert_not(frame_end(&buf, start));
-	cr_assert(slice_is(buf_slice(&buf), "before") || buf.len == 6);
+	cr_assert(slice_is(buf_slice(&buf), "before"));
 
 	hf_cleanup(buf) struct buf huge = {};
 	start = frame_begin(&huge);
 	char *bytes = hf_alloc(FRAME_BYTES_MAX);
-	frame_bin(&huge, (struct slice){ bytes, FRAME_BYTES_MAX });
+	frame_text(&huge, (struct slice){ bytes, FRAME_BYTES_MAX });
 	cr_assert_not(frame_end(&huge, start), "five bytes too many");
 	free(bytes);
 	cr_assert_eq(huge.len, 0);
