@@ -555,8 +555,6 @@ static void stop(void *state, bool lost)
 		abandon(phase, PHASE_LOST, "the claim was lost");
 		return;
 	}
-	if (ev_is_active(&phase->grace))
-		return;
 	if (!phase->call || !downstream_sent(phase->call) || !has_effect(phase)) {
 		abandon(phase, PHASE_STOPPED, "stopped");
 		return;

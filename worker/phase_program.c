@@ -21,13 +21,13 @@
 
 #include "runtime/base.h"
 #include "runtime/buf.h"
-#include "runtime/config.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
 #include "runtime/value.h"
 #include "worker/host.h"
 #include "worker/last_words.h"
 #include "worker/program.h"
+#include "worker/run.h"
 #include "worker/say.h"
 #include "worker/texts.h"
 #include "worker/timer.h"
@@ -469,19 +469,15 @@ static void *program_start(struct run *run)
 static void program_stop(void *state, bool lost)
 {
 	struct program *program = state;
+	bool wait =
+	    !lost && program->foreign && program->run_sent && program->stage != STAGE_ENDING;
+	bool first = !program->stopping;
 	program->lost |= lost;
-	if (!program->stopping) {
-		program->stopping = true;
-		int64_t grace_ms = worker_config(run_worker(program->run))->cancel_grace_ms;
-		bool wait = program->foreign && program->run_sent && program->stage != STAGE_ENDING;
-		/* Pure work stops from the loop as well: the caller is not called back from here.
-		 */
-		wait_ms(program, wait && !lost ? grace_ms : 0);
-		if (wait && !lost && !program->plain)
-			program_say(program, "cancel");
-	} else if (lost) {
-		wait_ms(program, 0);
-	}
+	program->stopping = true;
+	/* Pure work stops from the loop as well: the caller is not called back from here. */
+	wait_ms(program, wait ? run_grace_ms(program->run) : 0);
+	if (wait && first && !program->plain)
+		program_say(program, "cancel");
 }
 
 const struct phase_kind phase_program = { program_start, program_stop };

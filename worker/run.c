@@ -192,7 +192,8 @@ static void decide(struct run *run)
 	}
 	bool worn = run->task.crashes >= run->tool->crash_limit && !run_is_cancelled(run);
 	bool stops = worn || run_is_stopped(run) || run->exhausted;
-	bool settles = stops && run_asks_downstream(run) && run_may_have_happened(run);
+	bool asked = run_asks_downstream(run) || run->spec->effect == EFFECT_UNSAFE;
+	bool settles = stops && asked && run_may_have_happened(run);
 	if (worn && !settles) {
 		run_fail_worn(run, run->task.crashes, run_may_have_happened(run));
 		return;
@@ -228,8 +229,10 @@ static enum run_stop wanted_stop(const struct run *run)
 {
 	if (run->lost != LOSS_NONE || run->abandoned || run->broken.len > 0)
 		return STOP_LOST;
-	if (run->back || (!run->settling && run_is_stopped(run)))
+	if (!run->settling && run_is_stopped(run))
 		return STOP_SOON;
+	if (run->back)
+		return run->unhurried ? STOP_UNHURRIED : STOP_SOON;
 	return STOP_NONE;
 }
 
@@ -352,6 +355,8 @@ void run_free(struct run *run)
 void run_note_wish(struct run *run, enum wish wish)
 {
 	run->cancel = run->cancel || wish == WISH_CANCEL;
+	if (wish == WISH_PARK && !run->back)
+		run->unhurried = true;
 	run->park = run->park || wish == WISH_PARK;
 	run->back = run->back || run->park;
 }
@@ -365,6 +370,7 @@ void run_wish(struct run *run, enum wish wish)
 void run_hand_back(struct run *run)
 {
 	run->back = true;
+	run->unhurried = false;
 	run_feed(run);
 }
 
@@ -398,6 +404,8 @@ bool run_settling(const struct run *run)
 int64_t run_grace_ms(const struct run *run)
 {
 	const struct config *config = worker_config(run->worker);
+	if (run->stop == STOP_UNHURRIED)
+		return run_time_left_ms(run);
 	return run->back && !run->park && !run_is_cancelled(run) ? config->drain_ms
 								 : config->cancel_grace_ms;
 }

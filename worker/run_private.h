@@ -32,7 +32,9 @@ enum run_state {
 enum run_loss { LOSS_NONE, LOSS_LEASE, LOSS_CLAIM };
 
 /* What phase_kind.stop was told last. */
-enum run_stop { STOP_NONE, STOP_SOON, STOP_LOST };
+/* Each more urgent than the one before. UNHURRIED: parked or paused, where nobody waits for the
+ * end, so that what has left is waited for as long as it may take. */
+enum run_stop { STOP_NONE, STOP_UNHURRIED, STOP_SOON, STOP_LOST };
 
 struct known_state {
 	bool known; /* has its recovery point */
@@ -101,7 +103,8 @@ struct run {
 
 	/* What was wished. */
 	bool cancel, back, abandoned;
-	bool park; /* given back because its client hung up; the store parks it */
+	bool park;      /* given back because its client hung up; the store parks it */
+	bool unhurried; /* back is wished by a park alone */
 	enum run_loss lost;
 
 	/* The running phase. */

@@ -30,7 +30,6 @@
  * replaced, since the real ones are linked into the same binary for other tests. */
 #define phase_program    pretended_phase_program
 #define worker_hosts     pretended_worker_hosts
-#define worker_config    pretended_worker_config
 #define ask_look         pretended_ask_look
 #define ask_close        pretended_ask_close
 #define ask_text         pretended_ask_text
@@ -49,6 +48,7 @@
 #define run_states_json  pretended_run_states_json
 #define run_attempt      pretended_run_attempt
 #define run_time_left_ms pretended_run_time_left_ms
+#define run_grace_ms     pretended_run_grace_ms
 #define run_may_send     pretended_run_may_send
 #define run_progress     pretended_run_progress
 #define run_checkpoint   pretended_run_checkpoint
@@ -94,10 +94,9 @@ struct host_pool *worker_hosts(const struct worker *worker)
 {
 	return worker->hosts;
 }
-const struct config *worker_config(const struct worker *)
+int64_t run_grace_ms(const struct run *)
 {
-	static const struct config config = { .cancel_grace_ms = GRACE_MS };
-	return &config;
+	return GRACE_MS;
 }
 struct ev_loop *run_loop(const struct run *)
 {

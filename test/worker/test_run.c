@@ -392,6 +392,7 @@ HF_TEST(run, a_worker_that_stops_hands_back_and_spends_nothing, .init = set_up, 
 	expect_grace(config.drain_ms, "back handed back");
 }
 
+/* Nobody waits for the end: what has left may take its whole time. */
 HF_TEST(run, a_park_stops_what_is_pure_and_waits_for_what_is_foreign, .init = set_up,
 	.fini = tear_down)
 {
@@ -401,7 +402,41 @@ HF_TEST(run, a_park_stops_what_is_pure_and_waits_for_what_is_foreign, .init = se
 
 	to_keyed();
 	run_wish(run, WISH_PARK);
-	expect_grace(config.cancel_grace_ms, "back parked");
+	turn();
+	int64_t grace_ms = run_grace_ms(run);
+	cr_assert(grace_ms > config.cancel_grace_ms && grace_ms > config.drain_ms, "%lld",
+		  (long long)grace_ms);
+	report_done("{}");
+	expect_write("step keyed");
+	answer();
+	expect_write("back parked");
+	answer_last();
+}
+
+HF_TEST(run, a_park_hurries_once_somebody_waits, .init = set_up, .fini = tear_down)
+{
+	to_keyed();
+	run_wish(run, WISH_PARK);
+	turn();
+	run_wish(run, WISH_CANCEL);
+	turn();
+	cr_assert_eq(phase.stops, 2);
+	cr_assert_eq(run_grace_ms(run), config.cancel_grace_ms);
+	report((struct phase_result){ .outcome = PHASE_LOST });
+
+	to_keyed();
+	phase.stops = 0;
+	run_wish(run, WISH_PARK);
+	turn();
+	run_hand_back(run);
+	turn();
+	cr_assert_eq(phase.stops, 2);
+	cr_assert(run_grace_ms(run) <= config.cancel_grace_ms);
+	report_done("{}");
+	expect_write("step keyed");
+	answer();
+	expect_write("back parked");
+	answer_last();
 }
 
 HF_TEST(run, what_is_abandoned_at_the_end_is_handed_back_as_sent, .init = set_up, .fini = tear_down)

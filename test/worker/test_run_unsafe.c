@@ -91,6 +91,26 @@ HF_TEST(run, an_intent_of_an_earlier_claim_is_never_followed_by_a_second_send,
 	expect_end();
 }
 
+HF_TEST(run, an_unsafe_program_of_an_earlier_claim_is_unknown_whatever_ends_it,
+	.init = set_up_unsafe, .fini = tear_down)
+{
+	struct claimed_step steps[] = { { STEP_INTENT, step_place_recovery(1) - 1, slice_of("run"),
+					  slice_of("") } };
+	const char *const ends[] = { "deadline", "cancel", "crash limit" };
+	int64_t deadline_ms = task.deadline_ms;
+	for (int end = 0; end < 3; end++) {
+		claim_steps(steps, 1);
+		claimed_again(1, 950'000);
+		task.deadline_ms = end == 0 ? task.now_ms - 1 : deadline_ms;
+		task.cancel = end == 1;
+		task.crashes = end == 2 ? tool->crash_limit : 0;
+		begin();
+		cr_assert_eq(phase.starts, 0, "%s", ends[end]);
+		expect_write("unknown");
+		answer_last();
+	}
+}
+
 HF_TEST(run, a_cancel_goes_on_to_the_undo_steps, .init = set_up_unsafe, .fini = tear_down)
 {
 	begin();
