@@ -119,6 +119,12 @@ void outcome_tool_error(struct run *run, struct slice text, bool maybe_now, stru
 {
 	buf_add_text(out, "{\"content\":[{\"type\":\"text\",\"text\":");
 	encode_clean(text, TEXT_TOOL_ERROR_LEN_MAX, out);
+	if (strcmp(executed(run, maybe_now), "no") != 0) {
+		hf_cleanup(buf) struct buf stands = {};
+		outcome_message(run, slice_of("What this call did stands"), maybe_now, &stands);
+		buf_add_text(out, "},{\"type\":\"text\",\"text\":");
+		json_string_encode(buf_slice(&stands), out);
+	}
 	buf_add_text(out, "}],\"structuredContent\":{\"type\":\"tool_error\",\"phase\":");
 	json_string_encode(slice_of(run->spec->name), out);
 	buf_add_format(out, ",\"executed\":\"%s\"},\"isError\":true}", executed(run, maybe_now));
