@@ -113,15 +113,14 @@ static const char *told(struct request *request, const struct task_view *view)
 	return arena_copy(request->call->arena, result_status_message(view, &scratch));
 }
 
-/* What became of it is told between two halves of a sentence. */
-static void refuse_told(struct request *request, enum effect_carrier carrier,
-			const struct task_view *view, enum rpc_code code, const char *type,
-			const char *before, const char *behind)
+/* What became of it is told between the two halves of the text. */
+static void refuse_told(struct request *request, enum effect_carrier carrier, enum rpc_code code,
+			const struct task_view *view, const char *before, const char *behind,
+			struct slice data)
 {
-	struct arena *arena = request->call->arena;
 	refuse(request, carrier, code, view,
-	       arena_format(arena, "%s%s%s", before, told(request, view), behind),
-	       answer_data(arena, type, "maybe", "idempotencyKey", view->effect_id));
+	       arena_format(request->call->arena, "%s%s%s", before, told(request, view), behind),
+	       data);
 }
 
 static void answer_failed(struct request *request, enum effect_carrier carrier,
@@ -135,12 +134,10 @@ static void answer_failed(struct request *request, enum effect_carrier carrier,
 	}
 	if (!json_member(error, "data", &data) || json_type_of(data) != JSON_OBJECT)
 		data = answer_data(arena, "failed", "maybe", "idempotencyKey", view->effect_id);
-	refuse(request, carrier, RPC_INTERNAL, view,
-	       arena_format(arena,
-			    "This work failed: %s. Its effect_id gives this answer again; to "
-			    "try once more make up a new effect_id.",
-			    told(request, view)),
-	       data);
+	refuse_told(request, carrier, RPC_INTERNAL, view, "This work failed: ",
+		    ". Its effect_id gives this answer again; to try once more make up a new "
+		    "effect_id.",
+		    data);
 }
 
 void answer_corrupt(struct request *request, const char *executed)
@@ -160,6 +157,7 @@ void answer_outcome(struct request *request, enum effect_carrier carrier,
 {
 	hf_assert(answer_is_due(view->state));
 
+	struct arena *arena = request->call->arena;
 	hf_cleanup(buf) struct buf result = {};
 	switch (view->state) {
 	case TASK_COMPLETED:
@@ -177,14 +175,17 @@ void answer_outcome(struct request *request, enum effect_carrier carrier,
 		return;
 	case TASK_CANCELLED:
 		refuse_told(
-		    request, carrier, view, RPC_CANCELLED, "cancelled", "This work was cancelled (",
-		    "). Its effect_id stays cancelled; for new work make up a new effect_id.");
+		    request, carrier, RPC_CANCELLED, view, "This work was cancelled (",
+		    "). Its effect_id stays cancelled; for new work make up a new effect_id.",
+		    answer_data(arena, "cancelled", "maybe", "idempotencyKey", view->effect_id));
 		return;
 	default:
-		refuse_told(request, carrier, view, RPC_OUTCOME_UNKNOWN, "outcome_unknown",
+		refuse_told(request, carrier, RPC_OUTCOME_UNKNOWN, view,
 			    "Not done, and not surely undone: ",
 			    ". Do not call again with a new effect_id, it might happen twice. The "
-			    "same effect_id tells the outcome once it is settled.");
+			    "same effect_id tells the outcome once it is settled.",
+			    answer_data(arena, "outcome_unknown", "maybe", "idempotencyKey",
+					view->effect_id));
 		return;
 	}
 }

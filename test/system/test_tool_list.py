@@ -89,7 +89,8 @@ def goes_on_when_the_list_changes():
     """A tool that comes in front of the cursor is not missed behind it, and none is told twice."""
     before = page().result
     cursor = before["nextCursor"]
-    stack.command("tools", "apply", str(waiting("aaa_first")), str(waiting("tool_z2")))
+    # Each is a version of the catalog: where the last one is seen, so is the other.
+    stack.command("tools", "apply", str(waiting("tool_z2")), str(waiting("aaa_first")))
     until(lambda: "aaa_first" in [t["name"] for t in page().result["tools"]], 10, "applied")
     rest, answer = [], page(cursor)
     while True:
