@@ -64,9 +64,12 @@ const api_tests = [_][]const u8{
     "test_request_state.c", "test_rpc.c", "test_subscription.c",
 };
 const worker_tests = [_][]const u8{
-    "test_breaker.c", "test_downstream.c", "test_egress.c", "test_frame.c", "program_tools.c", "test_program.c", "run_rig.c", "test_retry.c", "test_run.c", "test_run_unsafe.c",
-    "test_text.c",       "test_unpack.c", "test_wait.c",
+    "test_breaker.c", "test_downstream.c", "test_egress.c", "test_frame.c", "run_rig.c", "test_retry.c", "test_run.c", "test_run_unsafe.c",
+    "test_text.c",       "test_unpack.c",
 };
+/// Each with a run of its own pretending, so each a program.
+const worker_program_tests = [_][]const u8{ "program_tools.c", "test_program.c" };
+const worker_wait_tests = [_][]const u8{"test_wait.c"};
 
 /// The inner harness compiles these decision files themselves, and stands in for all others.
 const sim_runtime = [_][]const u8{
@@ -174,7 +177,9 @@ pub fn build(b: *std.Build) void {
     const program = p.suite(tests, "program", "runtime", &program_tests, &.{runtime});
     program.root_module.addCSourceFiles(.{ .root = b.path("runtime"), .files = &program_tested, .flags = p.flags() });
     _ = p.suite(tests, "api", "api", &api_tests, &.{ api, runtime });
-    _ = p.suite(tests, "worker", "worker", &worker_tests, &.{ worker, runtime, sdk });
+    _ = p.suite(tests, "worker", "worker", &worker_tests, &.{ worker, runtime });
+    _ = p.suite(tests, "worker-program", "worker", &worker_program_tests, &.{ worker, runtime, sdk });
+    _ = p.suite(tests, "worker-wait", "worker", &worker_wait_tests, &.{ worker, runtime });
 
     // zig build sim: the inner harness, a million tasks; `zig build sim-bin` only builds it, as
     // zig-out/test/sim.
@@ -200,6 +205,7 @@ pub fn build(b: *std.Build) void {
         .{ "api", &api_files },            .{ "worker", &worker_files },
         .{ "test/runtime", &runtime_tests }, .{ "test/runtime", &program_tests },
         .{ "test/api", &api_tests },       .{ "test/worker", &worker_tests },
+        .{ "test/worker", &worker_program_tests }, .{ "test/worker", &worker_wait_tests },
         .{ "test/sim", &sim_files },
         .{ "test/sim", &model_files },     .{ "test/sim", &differential_files },
     }), "compile_commands.json");

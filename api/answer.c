@@ -206,6 +206,13 @@ static const char *still_running_text(struct request *request, const struct task
 		    "arguments and the same effect_id. Do not start it again under a new "
 		    "effect_id.",
 		    status, message, id);
+	if (view->state == TASK_PARKED)
+		return arena_format(
+		    arena,
+		    "Not done yet: the work stands still (status %s: %s); nothing of it is lost. "
+		    "To go on with it, call the same tool again with the same arguments and the "
+		    "same effect_id. Do not start it again under a new effect_id.",
+		    status, message);
 	return arena_format(
 	    arena,
 	    "Not done yet: the work goes on in the background (status %s: %s) and nothing of it is "

@@ -176,18 +176,20 @@ static const char *advice(const struct task_view *view)
 		return "It stands still until a client that declares the Tasks extension answers "
 		       "what "
 		       "it asks; do not start it again under a new effect_id.";
+	case TASK_PAUSED:
+		return "It stands still until an operator resumes it; do not start it again under "
+		       "a new effect_id.";
 	case TASK_READY:
 	case TASK_SCHEDULED:
 	case TASK_RUNNING:
-	case TASK_PAUSED:
 	case TASK_UNVERIFIED:
 		break;
 	}
 	return "It goes on in the background; call task_status again to wait for its end.";
 }
 
-/* What task_status tells, as text and as data. */
-static void answer_status(struct request *request, const struct task_view *view)
+/* What task_status and task_cancel tell, as text and as data. */
+static void answer_status(struct request *request, const struct task_view *view, const char *next)
 {
 	char id[TASK_ID_TEXT_LEN + 1];
 	hf_cleanup(buf) struct buf scratch = {}, text = {}, data = {};
@@ -198,7 +200,7 @@ static void answer_status(struct request *request, const struct task_view *view)
 		buf_add_text(&text, ": ");
 		buf_add_slice(&text, message);
 	}
-	buf_add_format(&text, ". %s", advice(view));
+	buf_add_format(&text, ". %s", next);
 
 	buf_add_format(&data, "{\"task_id\":\"%s\",\"status\":\"%s\",\"effect_id\":",
 		       task_id_format(&view->id, id), status);
@@ -229,7 +231,11 @@ static void on_polled(void *ctx, enum hf_code code, const struct task_view *view
 	if (code != HF_OK)
 		answer_failure(request, code, err);
 	else if (asking->companion == TASK_CANCEL)
-		answer_status(request, view);
+		answer_status(request, view,
+			      answer_is_due(view->state)
+				  ? advice(view)
+				  : "The cancel is taken: it stops as soon as what has left is "
+				    "answered; call task_status to wait for its end.");
 	else if (answer_is_due(view->state))
 		answer_outcome(request, EFFECT_CARRIER_ARGUMENT, view, true);
 	else
@@ -276,7 +282,7 @@ static void on_seen(void *ctx, enum hf_code code, const struct task_view *view,
 {
 	struct asking *asking = ctx;
 	if (code == HF_OK && (asking->over || is_settled(view->state)))
-		answer_status(stop_waiting(asking), view);
+		answer_status(stop_waiting(asking), view, advice(view));
 	else if (code == HF_MISSING || (code != HF_OK && asking->over))
 		answer_failure(stop_waiting(asking), code, err);
 }

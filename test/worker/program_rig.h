@@ -1,64 +1,29 @@
-/* program_rig.h - phase_program.c with a pretended worker and run around it; included by
- * test_program.c alone. */
+/* program_rig.h - a pretended worker and run around phase_program.c; included by test_program.c
+ * alone, which is a program of its own, since other tests stand on the real ones. */
 #pragma once
 
 #include <errno.h>
 #include <ev.h>
-#include <fcntl.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/base.h"
 #include "runtime/buf.h"
 #include "runtime/clock.h"
+#include "runtime/config.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
 #include "runtime/value.h"
 #include "test/test.h"
 #include "worker/host.h"
+#include "worker/phase.h"
+#include "worker/program.h"
+#include "worker/run.h"
 #include "worker/rundir.h"
-#include "worker/sdk/c/tool.h"
-
-/* The unit under test is compiled in here with every name that it calls in run.c and worker.c
- * replaced, since the real ones are linked into the same binary for other tests. */
-#define phase_program    pretended_phase_program
-#define worker_hosts     pretended_worker_hosts
-#define ask_look         pretended_ask_look
-#define ask_close        pretended_ask_close
-#define ask_text         pretended_ask_text
-#define run_phase_number pretended_run_phase_number
-#define run_loop         pretended_run_loop
-#define run_worker       pretended_run_worker
-#define run_tool         pretended_run_tool
-#define run_phase        pretended_run_phase
-#define run_task         pretended_run_task
-#define run_task_id      pretended_run_task_id
-#define run_tool_folder  pretended_run_tool_folder
-#define run_key          pretended_run_key
-#define run_derive       pretended_run_derive
-#define run_trace        pretended_run_trace
-#define run_traceparent  pretended_run_traceparent
-#define run_states_json  pretended_run_states_json
-#define run_attempt      pretended_run_attempt
-#define run_time_left_ms pretended_run_time_left_ms
-#define run_grace_ms     pretended_run_grace_ms
-#define run_may_send     pretended_run_may_send
-#define run_progress     pretended_run_progress
-#define run_checkpoint   pretended_run_checkpoint
-#define run_recall       pretended_run_recall
-#define run_artifact_put pretended_run_artifact_put
-#define run_phase_done   pretended_run_phase_done
-#include "worker/ask.c"
-#include "worker/phase_program.c"
-#include "worker/program_talk.c"
-#include "worker/say.c"
+#include "worker/worker.h"
 
 /* What ends at once has ended by then, also where two forks of this program take their time. */
 constexpr int64_t GRACE_MS = 600;

@@ -1,7 +1,6 @@
 /* program_tools.c - the tools that test_program.c runs: this test binary itself, started under
  * another name. What each does is its name. */
 #include <errno.h>
-#include <ev.h>
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
@@ -10,18 +9,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/base.h"
 #include "runtime/buf.h"
 #include "runtime/clock.h"
-#include "runtime/json.h"
-#include "runtime/log.h"
-#include "runtime/value.h"
-#include "test/test.h"
 #include "worker/host.h"
-#include "worker/rundir.h"
 #include "worker/sdk/c/tool.h"
 
 /* --- the tools -------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* test_wait.c - the phase kind wait on a pretended run: when it is done, and for how long it gives
- * the task back. */
+ * the task back. A program of its own: other tests stand on a real run. */
 #include <stdio.h>
 
 #include "runtime/base.h"
@@ -7,21 +7,8 @@
 #include "runtime/input.h"
 #include "runtime/value.h"
 #include "test/test.h"
-
-/* As in test_program.c: the unit is compiled in here with the names that it calls replaced. */
-#define phase_wait           tested_phase_wait
-#define ask_look             waiting_ask_look
-#define ask_close            waiting_ask_close
-#define ask_text             waiting_ask_text
-#define run_phase_number     waiting_run_phase_number
-#define run_task             waiting_run_task
-#define run_phase            waiting_run_phase
-#define run_scope            waiting_run_scope
-#define run_database_ms      waiting_run_database_ms
-#define run_first_try_age_ms waiting_run_first_try_age_ms
-#define run_phase_done       waiting_run_phase_done
-#include "worker/ask.c"
-#include "worker/phase_wait.c"
+#include "worker/phase.h"
+#include "worker/run.h"
 
 static char name[] = "rest";
 constexpr int64_t NOW_MS = 1'441'110'600'000; /* 2015-09-01T12:30:00Z */
