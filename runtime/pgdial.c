@@ -20,6 +20,7 @@
 #include "runtime/base.h"
 #include "runtime/lineage.h"
 #include "runtime/log.h"
+#include "runtime/pgfail.h"
 #include "runtime/resolve.h"
 
 constexpr int OPTIONS_MAX = 80; /* of libpq, and ours */
@@ -240,14 +241,6 @@ static void round_end(struct pgdial *dial, PGconn *conn)
 
 /* --- the greeting ----------------------------------------------------------------------------- */
 
-static void on_notice(void *ctx, const PGresult *result)
-{
-	struct pgdial *dial = ctx;
-	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
-	if (severity && strcmp(severity, "WARNING") == 0)
-		dial->warned = true;
-}
-
 static bool flush(struct pgdial *dial)
 {
 	int left = PQflush(dial->conn);
@@ -271,7 +264,7 @@ static void ask(struct pgdial *dial)
 	dial->state = DIAL_ASKING;
 	dial->timeline = 0;
 	dial->answered = false;
-	PQsetNoticeReceiver(dial->conn, on_notice, dial);
+	PQsetNoticeReceiver(dial->conn, pgfail_on_notice, &dial->warned);
 	PQsetnonblocking(dial->conn, 1);
 	query(dial, "SELECT pg_walfile_name(pg_current_wal_lsn()), pg_backend_pid()",
 	      patience(dial, DIAL_ADDRESS_MS));
