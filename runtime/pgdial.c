@@ -8,8 +8,7 @@
  * asking: which timeline it is on, a read alone. Only the one that is chosen is greeted: first, by
  * another read, whether it is the store that this process remembers (lineage.h), and then with a
  * waiting commit. At a primary that was replaced nothing is written, and nobody waits for its
- * standby; a store that lost something is told to stand still.
- */
+ * standby; a store that lost something is told to stand still. */
 #include "runtime/pgdial.h"
 
 #include <arpa/inet.h>

@@ -314,8 +314,7 @@ static enum hf_code tombstone_check(struct tool_parse *parse)
 			tool->tombstone_ttl_ms, longest->key_ttl_ms, longest->name);
 }
 
-/* A tool is answered by the API itself, or has phases; members of the other kind would never count.
- */
+/* A tool is answered by the API itself, or has phases: members of the other kind have no use. */
 static enum hf_code kind_check(struct tool_parse *parse, const struct slice *values)
 {
 	static const struct {

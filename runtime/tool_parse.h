@@ -73,8 +73,7 @@ bool name_is_token(const char *name);
 bool path_is_safe(const char *path);
 size_t array_count(struct slice array);
 
-/* A file of the folder that is named at the current path. `content` stays empty without tool_files.
- */
+/* A file of the folder, named at the current path. `content` stays empty without tool_files. */
 enum hf_code file_read(struct tool_parse *parse, const char *path, struct slice *content,
 		       bool *executable);
 
