@@ -28,8 +28,7 @@
 
 HF_DEFINE_CLEANUP(text, char *, free)
 
-/* The one place where a process ends that lacks memory; also where a library cannot go on without.
- */
+/* The one place where a process ends that lacks memory, itself or for a library. */
 [[noreturn]] void hf_out_of_memory(size_t size);
 
 /* Memory, or the end of the process: what must survive is in Postgres, and sizes are bounded by

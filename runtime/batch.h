@@ -2,8 +2,7 @@
  * batcher sends at the end of the loop's turn. One kind of operation each, one flight at a time.
  * A batch that Postgres refuses for its values is halved until the culprit rides alone (rule 10);
  * for a minute after that its source never shares a batch, and batches of its own and of others
- * take turns, so that one who sends poison halves nobody else's.
- */
+ * take turns, so that one who sends poison halves nobody else's. */
 #pragma once
 
 #include <stddef.h>

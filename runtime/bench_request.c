@@ -1,5 +1,4 @@
-/* bench_request.c - see bench_request.h. Called by bench_work.c, bench_drain.c and bench_front.c.
- */
+/* bench_request.c - see bench_request.h. Called by bench_caller.c, bench_front.c and the floors. */
 #include "runtime/bench_request.h"
 
 #include <stdint.h>

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <libpq-fe.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,28 +15,30 @@
 #include "runtime/log.h"
 #include "runtime/slice.h"
 
-constexpr size_t CONFIG_NAME_LEN_MAX = 40;
 constexpr size_t FLAG_DISTANCE_MAX = 2;  /* letters: what is farther was not meant */
 constexpr size_t FLAG_START_LEN_MIN = 3; /* letters of a flag that are taken for its beginning */
 
 static const char env_prefix[] = "HOLDFAST_";
 
-enum setting_type { SETTING_TEXT, SETTING_INT, SETTING_FLAG };
+/* A default of text is `text`, of a number or flag `number`. */
+#define DEFAULT_TEXT(value) .text = (value)
+#define DEFAULT_INT(value)  .number = (value)
+#define DEFAULT_FLAG(value) .number = (value)
 
-struct setting {
-	const char *name;
-	enum setting_type type;
-	size_t offset;
-	int64_t min, max;
-	const char *roles;
-};
-
-static const struct setting settings[] = {
-#define SETTING(name, type, value, min, max, roles, ...) \
-	{ #name, SETTING_##type, offsetof(struct config, name), min, max, roles },
+const struct setting config_settings[] = {
+#define SETTING(setting, kind, value, least, most, takers, about) \
+	{ .name = #setting,                                       \
+	  .type = SETTING_##kind,                                 \
+	  .offset = offsetof(struct config, setting),             \
+	  DEFAULT_##kind(value),                                  \
+	  .min = (least),                                         \
+	  .max = (most),                                          \
+	  .roles = (takers),                                      \
+	  .help = (about) },
 #include "runtime/config.def"
 #undef SETTING
 };
+const size_t config_settings_count = countof(config_settings);
 
 static const struct config defaults = {
 #define SETTING(name, type, value, ...) .name = (value),
@@ -47,10 +48,9 @@ static const struct config defaults = {
 
 extern char **environ;
 
-/* "listen_at" as "listen-at" or "LISTEN_AT". */
-static const char *flag_name(const struct setting *setting, char *text)
+const char *setting_flag(const struct setting *setting, char text[static SETTING_NAME_LEN_MAX])
 {
-	hf_assert(strlen(setting->name) < CONFIG_NAME_LEN_MAX);
+	hf_assert(strlen(setting->name) < SETTING_NAME_LEN_MAX);
 	strcpy(text, setting->name);
 	for (char *at = text; *at; at++)
 		if (*at == '_')
@@ -58,26 +58,25 @@ static const char *flag_name(const struct setting *setting, char *text)
 	return text;
 }
 
-static const char *env_name(const struct setting *setting, char *text)
+const char *setting_variable(const struct setting *setting, char text[static SETTING_NAME_LEN_MAX])
 {
-	hf_assert(strlen(setting->name) < CONFIG_NAME_LEN_MAX);
-	size_t i = 0;
-	for (; setting->name[i]; i++) {
-		char c = setting->name[i];
-		text[i] = c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
-	}
-	text[i] = '\0';
+	hf_assert(strlen(setting->name) < SETTING_NAME_LEN_MAX);
+	strcpy(text, setting->name);
+	for (char *at = text; *at; at++)
+		if (*at >= 'a' && *at <= 'z')
+			*at = (char)(*at - 'a' + 'A');
 	return text;
 }
 
 static const struct setting *find(const char *name, size_t len,
-				  const char *(*spell)(const struct setting *, char *))
+				  const char *(*spell)(const struct setting *,
+						       char text[static SETTING_NAME_LEN_MAX]))
 {
-	char text[CONFIG_NAME_LEN_MAX];
-	for (size_t i = 0; i < countof(settings); i++) {
-		const char *spelt = spell(&settings[i], text);
+	char text[SETTING_NAME_LEN_MAX];
+	for (size_t i = 0; i < countof(config_settings); i++) {
+		const char *spelt = spell(&config_settings[i], text);
 		if (strlen(spelt) == len && memcmp(spelt, name, len) == 0)
-			return &settings[i];
+			return &config_settings[i];
 	}
 	return nullptr;
 }
@@ -158,14 +157,15 @@ static enum hf_code read_environment(struct config *config, struct hf_err *err)
 		if (!equals || strncmp(variable, env_prefix, sizeof env_prefix - 1) != 0)
 			continue;
 		const char *name = variable + sizeof env_prefix - 1;
-		const struct setting *setting = find(name, (size_t)(equals - name), env_name);
+		const struct setting *setting =
+		    find(name, (size_t)(equals - name), setting_variable);
 		int source_len = (int)(equals - variable);
 		if (!setting && is_task_fact(name, (size_t)(equals - name)))
 			continue;
 		if (!setting)
 			return hf_fail(err, HF_INVALID, "unknown setting %.*s in the environment",
 				       source_len, variable);
-		char source[sizeof env_prefix + CONFIG_NAME_LEN_MAX];
+		char source[sizeof env_prefix + SETTING_NAME_LEN_MAX];
 		snprintf(source, sizeof source, "%.*s", source_len, variable);
 		hf_try(set(config, setting, equals + 1, source, err));
 	}
@@ -186,8 +186,8 @@ static size_t distance(const char *name, size_t len, const char *known, size_t k
 {
 	if (len >= FLAG_START_LEN_MIN && len < known_len && memcmp(name, known, len) == 0)
 		return 1;
-	hf_assert(known_len < CONFIG_NAME_LEN_MAX);
-	size_t row[CONFIG_NAME_LEN_MAX];
+	hf_assert(known_len < SETTING_NAME_LEN_MAX);
+	size_t row[SETTING_NAME_LEN_MAX];
 	for (size_t k = 0; k <= known_len; k++)
 		row[k] = k;
 	for (size_t i = 0; i < len; i++) {
@@ -206,7 +206,7 @@ static size_t distance(const char *name, size_t len, const char *known, size_t k
 /* The flag of this command that was most likely meant; empty: none is near. */
 static struct slice nearest(char role, const struct own_flag *own, const char *name, size_t len)
 {
-	static char text[CONFIG_NAME_LEN_MAX];
+	static char text[SETTING_NAME_LEN_MAX];
 	struct slice best = {};
 	size_t least = len < 2 * FLAG_DISTANCE_MAX ? len / 2 + 1 : FLAG_DISTANCE_MAX + 1;
 	for (; own && own->name; own++) {
@@ -216,11 +216,11 @@ static struct slice nearest(char role, const struct own_flag *own, const char *n
 			best = slice_of(own->name);
 		}
 	}
-	for (size_t i = 0; i < countof(settings); i++) {
-		char spelt[CONFIG_NAME_LEN_MAX];
-		flag_name(&settings[i], spelt);
+	for (size_t i = 0; i < countof(config_settings); i++) {
+		char spelt[SETTING_NAME_LEN_MAX];
+		setting_flag(&config_settings[i], spelt);
 		size_t far = distance(name, len, spelt, strlen(spelt));
-		if (strchr(settings[i].roles, role) && far < least) {
+		if (strchr(config_settings[i].roles, role) && far < least) {
 			least = far;
 			strcpy(text, spelt);
 			best = slice_of(text);
@@ -261,10 +261,10 @@ static enum hf_code read_flag(struct config *config, char role, const struct own
 	const char *name = flag + 2;
 	size_t len = strcspn(name, "=");
 	const char *value = name[len] == '=' ? name + len + 1 : nullptr;
-	char source[2 + CONFIG_NAME_LEN_MAX];
+	char source[2 + SETTING_NAME_LEN_MAX];
 	snprintf(source, sizeof source, "--%.*s", (int)len, name);
 	const struct own_flag *ours = find_own(own, name, len);
-	const struct setting *setting = ours ? nullptr : find(name, len, flag_name);
+	const struct setting *setting = ours ? nullptr : find(name, len, setting_flag);
 	if (!ours && !setting)
 		return refuse_flag(role, own, flag, len, err);
 	if (setting && !strchr(setting->roles, role))

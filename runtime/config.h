@@ -3,6 +3,7 @@
  * its bounds. A TEXT setting `x_file` holds a path; secrets are only ever read from files. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "runtime/err.h"
@@ -18,6 +19,24 @@ struct config {
 	const char **arguments; /* what is no flag, in order; nullptr-terminated */
 	int arguments_count;
 };
+
+/* A row of config.def. */
+struct setting {
+	const char *name; /* as in struct config */
+	enum setting_type { SETTING_TEXT, SETTING_INT, SETTING_FLAG } type;
+	size_t offset;    /* in struct config */
+	const char *text; /* the default of a TEXT; nullable */
+	int64_t number;   /* that of the others */
+	int64_t min, max;
+	const char *roles, *help;
+};
+extern const struct setting config_settings[];
+extern const size_t config_settings_count;
+
+constexpr size_t SETTING_NAME_LEN_MAX = 40;
+/* "listen_at" as "listen-at" and as "LISTEN_AT"; both return `text`. */
+const char *setting_flag(const struct setting *setting, char text[static SETTING_NAME_LEN_MAX]);
+const char *setting_variable(const struct setting *setting, char text[static SETTING_NAME_LEN_MAX]);
 
 /* A flag that a command itself defines: its name without "--", and one of the other three. A table
  * of them ends with a row without a name. Values are borrowed from argv. */

@@ -455,14 +455,6 @@ static void on_io(struct ev_loop *, ev_io *watcher, int events)
 
 /* --- connecting ------------------------------------------------------------------------------- */
 
-static void on_notice(void *ctx, const PGresult *result)
-{
-	struct db *db = ctx;
-	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
-	if (severity && strcmp(severity, "WARNING") == 0)
-		db->warned = true;
-}
-
 static void on_dialed(void *ctx, PGconn *conn, const char *why)
 {
 	struct db *db = ctx;
@@ -472,7 +464,7 @@ static void on_dialed(void *ctx, PGconn *conn, const char *why)
 	}
 	db->conn = conn;
 	db->pooled = pgdial_pooled(db->dial);
-	PQsetNoticeReceiver(conn, on_notice, db);
+	PQsetNoticeReceiver(conn, pgfail_on_notice, &db->warned);
 	db->state = DB_UP;
 	db->failures = 0;
 	metric_add(METRIC_store_connects_total, db->lane, 1);

@@ -33,8 +33,8 @@ struct hf_err {
 #define hf_fail(err, code, ...) hf_fail_at((err), (code), __FILE__, __LINE__, __VA_ARGS__)
 enum hf_code hf_fail_at(struct hf_err *err, enum hf_code code, const char *file, int line,
 			const char *format, ...) __attribute__((format(printf, 5, 6)));
-#ifdef __clang_analyzer__ /* it does not look into err.c, and would take a failure for a success \
-			   */
+/* The analyser does not look into err.c, and would take a failure for a success. */
+#ifdef __clang_analyzer__
 #undef hf_fail
 #define hf_fail(err, code, ...) \
 	(hf_fail_at((err), (code), __FILE__, __LINE__, __VA_ARGS__), (code) ? (code) : HF_SYSTEM)

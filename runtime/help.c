@@ -8,11 +8,11 @@
 #include "runtime/base.h"
 #include "runtime/buf.h"
 #include "runtime/command.h"
+#include "runtime/config.h"
 #include "runtime/utf8.h"
 
 constexpr int INDENT = 10;
 constexpr int COLUMNS = 80;
-constexpr size_t FLAG_NAME_LEN_MAX = 40;
 
 /* --- the shapes ------------------------------------------------------------------------------- */
 
@@ -126,32 +126,6 @@ static void page_text(const char *text)
 
 /* --- settings --------------------------------------------------------------------------------- */
 
-enum setting_type { SETTING_TEXT, SETTING_INT, SETTING_FLAG };
-
-/* A default of text is `text`, of a number or flag `number`. */
-#define DEFAULT_TEXT(value) .text = (value)
-#define DEFAULT_INT(value)  .number = (value)
-#define DEFAULT_FLAG(value) .number = (value)
-
-static const struct setting {
-	const char *name;
-	enum setting_type type;
-	const char *text;
-	int64_t number, min, max;
-	const char *roles, *help;
-} settings[] = {
-#define SETTING(setting, kind, value, least, most, takers, about) \
-	{ .name = #setting,                                       \
-	  .type = SETTING_##kind,                                 \
-	  DEFAULT_##kind(value),                                  \
-	  .min = (least),                                         \
-	  .max = (most),                                          \
-	  .roles = (takers),                                      \
-	  .help = (about) },
-#include "runtime/config.def"
-#undef SETTING
-};
-
 /* The unit is in the name, as in every name of ours. */
 static const char *unit_of(const struct setting *setting)
 {
@@ -180,15 +154,9 @@ static void add_takers(struct buf *facts, const char *roles)
 
 static void print_setting(const struct setting *setting, bool takers)
 {
-	char flag[FLAG_NAME_LEN_MAX] = "";
+	char name[SETTING_NAME_LEN_MAX];
 	hf_cleanup(buf) struct buf term = {}, facts = {};
-	hf_assert(strlen(setting->name) < sizeof flag);
-	buf_add_text(&facts, "HOLDFAST_");
-	for (size_t i = 0; setting->name[i]; i++) {
-		char c = setting->name[i];
-		flag[i] = c == '_' ? '-' : c;
-		buf_add_byte(&facts, c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c);
-	}
+	buf_add_format(&facts, "HOLDFAST_%s", setting_variable(setting, name));
 	if (setting->type == SETTING_INT)
 		buf_add_format(&facts, "; default %" PRId64 ", from %" PRId64 " to %" PRId64,
 			       setting->number, setting->min, setting->max);
@@ -198,14 +166,14 @@ static void print_setting(const struct setting *setting, bool takers)
 		buf_add_format(&facts, "; default %s", setting->text);
 	if (takers)
 		add_takers(&facts, setting->roles);
-	buf_add_format(&term, "--%s%s", flag, unit_of(setting));
+	buf_add_format(&term, "--%s%s", setting_flag(setting, name), unit_of(setting));
 	item(term.data, setting->help, facts.data);
 }
 
 static void print_settings(void)
 {
-	for (size_t i = 0; i < countof(settings); i++)
-		print_setting(&settings[i], true);
+	for (size_t i = 0; i < config_settings_count; i++)
+		print_setting(&config_settings[i], true);
 }
 
 /* --- metrics ---------------------------------------------------------------------------------- */
@@ -343,9 +311,9 @@ void help_page(const struct command *command)
 	if (command->role == ' ')
 		return;
 	heading("settings");
-	for (size_t i = 0; i < countof(settings); i++)
-		if (strchr(settings[i].roles, command->role))
-			print_setting(&settings[i], false);
+	for (size_t i = 0; i < config_settings_count; i++)
+		if (strchr(config_settings[i].roles, command->role))
+			print_setting(&config_settings[i], false);
 }
 
 void help_overview(bool usage)

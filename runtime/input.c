@@ -69,8 +69,7 @@ const char *input_capability(int kind)
 	return kinds[kind].capability;
 }
 
-/* --- requests ----------------------------------------------------------------------------------
- */
+/* --- requests --------------------------------------------------------------------------------- */
 
 static enum hf_code needs(struct slice params, const char *name, enum json_type type,
 			  struct slice *value, struct hf_err *err)
@@ -156,8 +155,7 @@ enum hf_code input_request_check(struct slice request, int *kind, struct hf_err 
 		       "/method: must be elicitation/create, sampling/createMessage or roots/list");
 }
 
-/* --- answers ------------------------------------------------------------------------------------
- */
+/* --- answers ---------------------------------------------------------------------------------- */
 
 /* A value in the form that it is compared in, made once however many choices there are. */
 struct said {

@@ -20,8 +20,7 @@ bool input_key_ok(struct slice key);
  * that is asked again. */
 bool input_key_free(struct slice key);
 
-/* `capabilities`: a scanned ClientCapabilities object, or empty. `elicitation: {}` is forms only.
- */
+/* `capabilities`: a scanned ClientCapabilities object, or empty; `elicitation: {}` means forms. */
 int input_declared(struct slice capabilities);
 /* ClientCapabilities-shaped JSON of one INPUT_… bit, for `requiredCapabilities`. */
 const char *input_capability(int kind);

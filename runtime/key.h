@@ -19,7 +19,7 @@ constexpr size_t DERIVED_KEY_LEN = 52; /* lower-case base32 (RFC 4648 alphabet) 
 void effect_digest(int64_t owner, struct slice tool, struct slice effect_id,
 		   unsigned char digest[static EFFECT_DIGEST_BYTES]);
 
-/* SHA-256 of the canonical arguments (canon.h), `effect_id` left out. */
+/* SHA-256 of the canonical arguments (json_canonical), `effect_id` left out. */
 void fingerprint(struct slice canonical, unsigned char out[static FINGERPRINT_BYTES]);
 
 void sha256(struct slice bytes, unsigned char out[static 32]);

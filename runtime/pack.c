@@ -8,6 +8,7 @@
 #include "runtime/base.h"
 #include "runtime/content.h"
 #include "runtime/pack_inner.h"
+#include "runtime/template.h"
 
 constexpr size_t NAME_LEN_MAX = 128;
 constexpr int64_t VALUE_BYTES_MAX = 1'000;
@@ -88,6 +89,17 @@ enum hf_code pack_reference_count(struct pack_reader *reader)
 	if (++reader->references <= PACK_REFERENCES_MAX)
 		return HF_OK;
 	return tool_bad(&reader->parse, "over %zu references stand in it", PACK_REFERENCES_MAX);
+}
+
+enum hf_code pack_references_check(struct pack_reader *reader, struct slice value,
+				   enum hf_code (*found)(void *ctx, struct slice pointer,
+							 struct hf_err *err),
+				   void *ctx)
+{
+	struct hf_err inner = {};
+	if (template_walk(value, found, ctx, &inner) == HF_OK)
+		return HF_OK;
+	return reader->parse.failed ? HF_INVALID : tool_bad(&reader->parse, "%s", inner.text);
 }
 
 enum hf_code pack_media_type_check(struct pack_reader *reader, struct slice value)

@@ -27,6 +27,11 @@ enum hf_code pack_entry_add(struct pack_reader *reader, enum pack_kind kind, con
 enum hf_code pack_values_check(struct pack_reader *reader, struct slice values);
 /* Counts one more at the current path. */
 enum hf_code pack_reference_count(struct pack_reader *reader);
+/* Each reference of a template at the current path, by `found`, which tells what is wrong. */
+enum hf_code pack_references_check(struct pack_reader *reader, struct slice value,
+				   enum hf_code (*found)(void *ctx, struct slice pointer,
+							 struct hf_err *err),
+				   void *ctx);
 /* The media type at the current path. */
 enum hf_code pack_media_type_check(struct pack_reader *reader, struct slice value);
 /* Appends ,"name":value where there is a value; without the comma right behind a brace. */

@@ -9,7 +9,6 @@
 #include "runtime/base.h"
 #include "runtime/content.h"
 #include "runtime/pack_inner.h"
-#include "runtime/template.h"
 
 constexpr int64_t ARGUMENTS_MAX = 64, MESSAGES_MAX = 64;
 constexpr int64_t TEXT_BYTES_MAX = 1 << 20;
@@ -121,16 +120,6 @@ static enum hf_code on_reference(void *ctx, struct slice pointer, struct hf_err 
 			"{%.*s}: a prompt knows /args/NAME of its arguments, /input/KEY of what it "
 			"asks, and /minted/effect_id",
 			pointer.len < 80 ? (int)pointer.len : 80, pointer.data);
-}
-
-static enum hf_code references_read(struct pack_reader *reader, struct slice arguments,
-				    struct slice value)
-{
-	struct references references = { reader, arguments };
-	struct hf_err inner = {};
-	if (template_walk(value, on_reference, &references, &inner) == HF_OK)
-		return HF_OK;
-	return reader->parse.failed ? HF_INVALID : tool_bad(&reader->parse, "%s", inner.text);
 }
 
 static enum hf_code base64_check(struct pack_reader *reader, const char *name, struct slice value)
@@ -323,7 +312,8 @@ static enum hf_code message_read(struct pack_reader *reader, struct slice argume
 		return tool_bad(parse, "must be \"user\" or \"assistant\"");
 	}
 	size_t mark = path_down_text(parse, "content");
-	hf_try(references_read(reader, arguments, values[CONTENT]));
+	struct references references = { reader, arguments };
+	hf_try(pack_references_check(reader, values[CONTENT], on_reference, &references));
 	buf_add_text(out, "{\"role\":");
 	buf_add_slice(out, values[ROLE]);
 	buf_add_text(out, ",\"content\":");

@@ -8,7 +8,6 @@
 #include "runtime/base.h"
 #include "runtime/content.h"
 #include "runtime/pack_inner.h"
-#include "runtime/template.h"
 #include "runtime/uri_template.h"
 
 constexpr char RESERVED_SCHEME[] = "holdfast:"; /* the API's own resources */
@@ -52,16 +51,6 @@ static enum hf_code on_reference(void *ctx, struct slice pointer, struct hf_err 
 	return tool_bad(&references->reader->parse,
 			"%.*s: is no /args/NAME of a variable of the template",
 			pointer.len < 80 ? (int)pointer.len : 80, pointer.data);
-}
-
-static enum hf_code references_read(struct pack_reader *reader, const char *template,
-				    struct slice value)
-{
-	struct references references = { reader, template };
-	struct hf_err inner = {};
-	if (template_walk(value, on_reference, &references, &inner) == HF_OK)
-		return HF_OK;
-	return reader->parse.failed ? HF_INVALID : tool_bad(&reader->parse, "%s", inner.text);
 }
 
 static enum hf_code complete_check(struct pack_reader *reader, const char *template,
@@ -175,7 +164,9 @@ static enum hf_code template_read(struct pack_reader *reader, const struct slice
 	bool text = values[TEXT].len > 0;
 	reader->references = 0;
 	size_t mark = path_down_text(&reader->parse, text ? "text" : "json");
-	hf_try(references_read(reader, template, text ? values[TEXT] : values[JSON]));
+	struct references references = { reader, template };
+	hf_try(pack_references_check(reader, text ? values[TEXT] : values[JSON], on_reference,
+				     &references));
 	path_up(&reader->parse, mark);
 	hf_try(complete_check(reader, template, values[COMPLETE]));
 

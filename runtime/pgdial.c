@@ -8,8 +8,7 @@
  * asking: which timeline it is on, a read alone. Only the one that is chosen is greeted: first, by
  * another read, whether it is the store that this process remembers (lineage.h), and then with a
  * waiting commit. At a primary that was replaced nothing is written, and nobody waits for its
- * standby; a store that lost something is told to stand still.
- */
+ * standby; a store that lost something is told to stand still. */
 #include "runtime/pgdial.h"
 
 #include <arpa/inet.h>
@@ -20,6 +19,7 @@
 #include "runtime/base.h"
 #include "runtime/lineage.h"
 #include "runtime/log.h"
+#include "runtime/pgfail.h"
 #include "runtime/resolve.h"
 
 constexpr int OPTIONS_MAX = 80; /* of libpq, and ours */
@@ -240,14 +240,6 @@ static void round_end(struct pgdial *dial, PGconn *conn)
 
 /* --- the greeting ----------------------------------------------------------------------------- */
 
-static void on_notice(void *ctx, const PGresult *result)
-{
-	struct pgdial *dial = ctx;
-	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
-	if (severity && strcmp(severity, "WARNING") == 0)
-		dial->warned = true;
-}
-
 static bool flush(struct pgdial *dial)
 {
 	int left = PQflush(dial->conn);
@@ -271,7 +263,7 @@ static void ask(struct pgdial *dial)
 	dial->state = DIAL_ASKING;
 	dial->timeline = 0;
 	dial->answered = false;
-	PQsetNoticeReceiver(dial->conn, on_notice, dial);
+	PQsetNoticeReceiver(dial->conn, pgfail_on_notice, &dial->warned);
 	PQsetnonblocking(dial->conn, 1);
 	query(dial, "SELECT pg_walfile_name(pg_current_wal_lsn()), pg_backend_pid()",
 	      patience(dial, DIAL_ADDRESS_MS));

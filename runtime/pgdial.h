@@ -10,8 +10,7 @@
  * A store that is not the one which this process remembers is refused until an operator has looked:
  * lineage.h. Where only the old one answers a process that has seen no other, it cannot know: that
  * one is for fencing, and the cluster manager. Who `greets` begins each connection with a waiting
- * commit (rule 13), before anything is read from it, and wants the schema.
- */
+ * commit (rule 13), before anything is read from it, and wants the schema. */
 #pragma once
 
 #include <libpq-fe.h>

@@ -61,3 +61,10 @@ enum pgfail pgfail_of_tool(const char *sqlstate)
 {
 	return sqlstate && *sqlstate ? table[row_of(sqlstate)].tool : PGFAIL_RECONNECT;
 }
+
+void pgfail_on_notice(void *warned, const PGresult *notice)
+{
+	const char *severity = PQresultErrorField(notice, PG_DIAG_SEVERITY_NONLOCALIZED);
+	if (severity && strcmp(severity, "WARNING") == 0)
+		*(bool *)warned = true;
+}

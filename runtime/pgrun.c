@@ -9,6 +9,7 @@
 #include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/pgdial.h"
+#include "runtime/pgfail.h"
 
 static struct ev_loop *turned; /* nullptr: block */
 static const bool *turned_stop;
@@ -88,9 +89,9 @@ static void on_dialed(void *ctx, PGconn *conn, const char *why)
 
 static void on_notice(void *, const PGresult *result)
 {
-	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+	bool warning = false;
 	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
-	bool warning = severity && strcmp(severity, "WARNING") == 0;
+	pgfail_on_notice(&warning, result);
 	warned = warned || warning;
 	log_info(warning ? "Postgres warns" : "Postgres notes", "text", text ? text : "?", nullptr);
 }

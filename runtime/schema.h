@@ -3,8 +3,7 @@
  * exclusiveMinimum, exclusiveMaximum, minLength, maxLength, allOf, anyOf, oneOf, not, if, then,
  * else, $defs, $anchor, $ref (within the schema), and the annotations title, description, default,
  * examples, $comment, $schema (2020-12), x-mcp-header. Any other keyword is refused by schema_new;
- * nothing is ever fetched. Knows nothing of MCP. Works on scanned JSON text, so numbers are exact.
- */
+ * nothing is ever fetched. Knows nothing of MCP. Works on scanned JSON text: numbers are exact. */
 #pragma once
 
 #include "runtime/err.h"

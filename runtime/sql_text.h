@@ -1,6 +1,6 @@
 /* sql_text.h - what can be said of a tool's SQL without Postgres: where statements end, and with
- * which word each begins. It gives a good reason early; what the SQL of a tool
- * cannot do is ensured by the role and the function that it runs in (tool_apply.c). */
+ * which word each begins. It gives a good reason early; what the SQL of a tool cannot do is ensured
+ * by the role and the function that it runs in (tool_apply.c). */
 #pragma once
 
 #include "runtime/err.h"

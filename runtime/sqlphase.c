@@ -426,14 +426,6 @@ static void conn_connect(struct conn *conn)
 	pgdial_start(conn->dial);
 }
 
-static void on_notice(void *ctx, const PGresult *result)
-{
-	struct conn *conn = ctx;
-	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
-	if (severity && strcmp(severity, "WARNING") == 0)
-		conn->warned = true;
-}
-
 static void on_dialed(void *ctx, PGconn *pg, const char *why)
 {
 	struct conn *conn = ctx;
@@ -442,7 +434,7 @@ static void on_dialed(void *ctx, PGconn *pg, const char *why)
 		return;
 	}
 	conn->pg = pg;
-	PQsetNoticeReceiver(pg, on_notice, conn);
+	PQsetNoticeReceiver(pg, pgfail_on_notice, &conn->warned);
 	conn->pool->failures = 0;
 	conn->state = CONN_IDLE;
 	metric_add(METRIC_store_connects_total, "sql", 1);

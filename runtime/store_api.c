@@ -161,8 +161,7 @@ static enum accept_outcome accept_outcome_of(struct slice name)
 
 /* One row answers its item and those that share its key; only the first can be new, each is judged
  * by its own fingerprint, and one that declares Tasks behind a plain call is asked again, to hold.
- * Of several plain calls one is attached; their process re-attaches for the others (api/plain.c).
- */
+ * Of several plain calls one is attached; their process attaches the others (api/plain.c). */
 static void accept_tell(struct batch_item *item, enum accept_outcome outcome,
 			const struct task_view *view)
 {
@@ -271,8 +270,7 @@ void store_accept(struct store *store, const struct accept_call *call,
 	store_add(store, BATCH_ACCEPT, &op->item);
 }
 
-/* --- poll, cancel, attach, detach: they name a task of an owner ---------------------------------
- */
+/* --- poll, cancel, attach, detach: they name a task of an owner ------------------------------- */
 
 struct task_op {
 	struct batch_item item;
@@ -329,8 +327,7 @@ static void task_missing(struct batch_item *item)
 	task_fail(item, HF_MISSING, &err);
 }
 
-/* A waiting task is looked at again, with what it asks: few do, and polls of all others stay cheap.
- */
+/* A waiting task is looked at again, with what it asks: polls of all others stay cheap. */
 static void on_asking(void *ctx, enum hf_code code, const PGresult *result,
 		      const struct hf_err *err)
 {

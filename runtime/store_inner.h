@@ -70,8 +70,7 @@ void store_wake(struct store *store, enum wake wake);
 
 void store_add(struct store *store, enum batch_number number, struct batch_item *item);
 
-/* In a `build` of struct batch_kind: one array parameter, to which `add` appends what `item` has.
- */
+/* In a `build` of struct batch_kind: an array parameter, to which `add` appends what `item` has. */
 #define batch_column(type, add)                               \
 	do {                                                  \
 		pgparams_array(params, (type));               \

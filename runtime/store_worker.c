@@ -179,8 +179,7 @@ static void tail_read(struct slice text, struct lost_tail *tail)
 }
 
 /* What was answered before the acceptance, and what can be asked, come among the steps and are
- * none.
- */
+ * none. */
 static struct claimed_step *claimed_steps(const PGresult *result, int row,
 					  struct claimed_task *task)
 {
@@ -554,8 +553,7 @@ void store_release(struct store *store, const struct release_write *release, sto
 	store_add(store, BATCH_RELEASE, &op->item);
 }
 
-/* --- intents, questions, artifacts --------------------------------------------------------------
- */
+/* --- intents, questions, artifacts ------------------------------------------------------------ */
 
 struct put_op {
 	store_fenced *done;

@@ -106,21 +106,6 @@ const char *phase_type_name(enum phase_type type)
 	return names[type];
 }
 
-static enum hf_code effect_id_read(struct tool_parse *parse, struct slice value)
-{
-	parse->tool->effect_id = EFFECT_ID_REQUIRED;
-	if (!value.len || json_string_is(value, "required"))
-		return HF_OK;
-	parse->tool->effect_id = EFFECT_ID_OPTIONAL;
-	if (json_string_is(value, "optional"))
-		return HF_OK;
-	parse->tool->effect_id = EFFECT_ID_NONE;
-	if (json_string_is(value, "none"))
-		return HF_OK;
-	path_down_text(parse, "effect_id");
-	return tool_bad(parse, "must be \"required\", \"optional\" or \"none\"");
-}
-
 /* A key of _meta that a client sets: with a prefix, so that it means what its owner says, and none
  * of the protocol's own. */
 static enum hf_code fallback_check(struct tool_parse *parse)
@@ -136,18 +121,6 @@ static enum hf_code fallback_check(struct tool_parse *parse)
 				       "\"claudecode/toolUseId\"");
 	path_up(parse, mark);
 	return HF_OK;
-}
-
-static enum hf_code on_disconnect_read(struct tool_parse *parse, struct slice value)
-{
-	parse->tool->on_disconnect = DISCONNECT_PARK;
-	if (!value.len || json_string_is(value, "park"))
-		return HF_OK;
-	parse->tool->on_disconnect = DISCONNECT_CONTINUE;
-	if (json_string_is(value, "continue"))
-		return HF_OK;
-	path_down_text(parse, "on_disconnect");
-	return tool_bad(parse, "must be \"park\" or \"continue\"");
 }
 
 static enum hf_code limits_read(struct tool_parse *parse, struct slice limits)
@@ -314,8 +287,7 @@ static enum hf_code tombstone_check(struct tool_parse *parse)
 			tool->tombstone_ttl_ms, longest->key_ttl_ms, longest->name);
 }
 
-/* A tool is answered by the API itself, or has phases; members of the other kind would never count.
- */
+/* A tool is answered by the API itself, or has phases: members of the other kind have no use. */
 static enum hf_code kind_check(struct tool_parse *parse, const struct slice *values)
 {
 	static const struct {
@@ -376,7 +348,10 @@ static enum hf_code doc_read(struct tool_parse *parse, struct slice doc)
 	tool->title = member_text(values[TITLE]);
 	tool->description = member_text(values[DESCRIPTION]);
 	size_t mark = parse->path.len;
-	hf_try(effect_id_read(parse, values[EFFECT_ID]));
+	static const char *const rules[] = { "required", "optional", "none" };
+	int word;
+	hf_try(member_word(parse, "effect_id", values[EFFECT_ID], rules, countof(rules), &word));
+	tool->effect_id = (enum effect_id_rule)word;
 	path_up(parse, mark);
 	tool->effect_id_fallback = member_text(values[FALLBACK]);
 	tool->intent_window_ms = member_integer(values[INTENT_WINDOW], 0);
@@ -395,7 +370,10 @@ static enum hf_code doc_read(struct tool_parse *parse, struct slice doc)
 	tool->crash_limit = (int)member_integer(values[CRASHES], CRASH_LIMIT);
 	tool->answer_window_ms = member_integer(values[ANSWER_WINDOW], ANSWER_WINDOW_MS);
 	tool->park_ttl_ms = member_integer(values[PARK_TTL], PARK_TTL_MS);
-	hf_try(on_disconnect_read(parse, values[ON_DISCONNECT]));
+	static const char *const ends[] = { "park", "continue" };
+	hf_try(
+	    member_word(parse, "on_disconnect", values[ON_DISCONNECT], ends, countof(ends), &word));
+	tool->on_disconnect = (enum disconnect)word;
 	if (values[LIMITS].len)
 		hf_try(limits_read(parse, values[LIMITS]));
 	hf_try(asked_first_read(parse, values));

@@ -1,6 +1,6 @@
 /* tool_apply.h - `tools apply`: a checked folder becomes a version in the store, its prompts and
- * resources those that the API offers. Blocking, on the
- * administrator's connection; for commands only. */
+ * resources those that the API offers. Blocking, on the administrator's connection; for commands
+ * only. */
 #pragma once
 
 #include <libpq-fe.h>

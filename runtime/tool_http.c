@@ -209,11 +209,10 @@ static enum hf_code verify_read(struct tool_parse *parse, struct slice object, s
 	size_t inner = path_down_text(parse, "done_when");
 	hf_try(pointer_check(parse, verify->done_when));
 	path_up(parse, inner);
-	path_down_text(parse, "otherwise");
-	verify->go_on = values[OTHERWISE].len && json_string_is(values[OTHERWISE], "continue");
-	if (values[OTHERWISE].len && !verify->go_on &&
-	    !json_string_is(values[OTHERWISE], "unknown"))
-		return tool_bad(parse, "must be \"unknown\" or \"continue\"");
+	static const char *const words[] = { "unknown", "continue" };
+	int word;
+	hf_try(member_word(parse, "otherwise", values[OTHERWISE], words, countof(words), &word));
+	verify->go_on = word == 1;
 	path_up(parse, mark);
 	return HF_OK;
 }

@@ -59,13 +59,11 @@ enum hf_code input_read(struct tool_parse *parse, struct slice object, size_t nu
 	struct slice values[COUNT], name, request;
 	size_t outer = path_down_text(parse, "input");
 	hf_try(members_read(parse, object, members, COUNT, values));
-	size_t count = 0, mark = path_down_text(parse, "otherwise");
-	phase->input_go_on = values[OTHERWISE].len && json_string_is(values[OTHERWISE], "continue");
-	if (values[OTHERWISE].len && !phase->input_go_on &&
-	    !json_string_is(values[OTHERWISE], "fail"))
-		return tool_bad(parse, "must be \"fail\" or \"continue\"");
-	path_up(parse, mark);
-	path_down_text(parse, "requests");
+	static const char *const words[] = { "fail", "continue" };
+	int word;
+	hf_try(member_word(parse, "otherwise", values[OTHERWISE], words, countof(words), &word));
+	phase->input_go_on = word == 1;
+	size_t count = 0, mark = path_down_text(parse, "requests");
 	for (size_t at = 0; json_object_next(values[REQUESTS], &at, &name, &request); count++) {
 		size_t inner = parse->path.len;
 		const char *taken = is_taken(parse->tool, number, name) ? "phase" : nullptr;

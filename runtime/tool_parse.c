@@ -76,6 +76,26 @@ int64_t member_integer(struct slice value, int64_t otherwise)
 	return number;
 }
 
+enum hf_code member_word(struct tool_parse *parse, const char *name, struct slice value,
+			 const char *const *words, int count, int *which)
+{
+	*which = 0;
+	hf_cleanup(buf) struct buf known = {};
+	for (int i = 0; i < count; i++) {
+		if (value.len && json_string_is(value, words[i]))
+			*which = i;
+		buf_add_format(&known, "%s\"%s\"",
+			       i == 0          ? ""
+			       : i + 1 < count ? ", "
+					       : " or ",
+			       words[i]);
+	}
+	if (!value.len || json_string_is(value, words[*which]))
+		return HF_OK;
+	path_down_text(parse, name);
+	return tool_bad(parse, "must be %s", known.data);
+}
+
 char *member_text(struct slice value)
 {
 	return value.len ? json_string_dup(value) : nullptr;

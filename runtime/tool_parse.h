@@ -62,6 +62,9 @@ enum hf_code members_read(struct tool_parse *parse, struct slice object,
 /* Of a value that members_read accepted. */
 int64_t member_integer(struct slice value, int64_t otherwise);
 [[nodiscard]] char *member_text(struct slice value); /* nullptr where absent */
+/* Which of the words the member `name` of the current object is; 0 where it is absent. */
+enum hf_code member_word(struct tool_parse *parse, const char *name, struct slice value,
+			 const char *const *words, int count, int *which);
 
 /* [A-Za-z0-9_.-] and nothing else. */
 bool name_is_plain(const char *name);
@@ -73,8 +76,7 @@ bool name_is_token(const char *name);
 bool path_is_safe(const char *path);
 size_t array_count(struct slice array);
 
-/* A file of the folder that is named at the current path. `content` stays empty without tool_files.
- */
+/* A file of the folder, named at the current path. `content` stays empty without tool_files. */
 enum hf_code file_read(struct tool_parse *parse, const char *path, struct slice *content,
 		       bool *executable);
 

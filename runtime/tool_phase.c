@@ -142,12 +142,11 @@ static enum hf_code program_read(struct tool_parse *parse, struct slice object,
 	hf_try(phase_common_read(parse, values, PROGRAM_TIMEOUT_MS, phase));
 	hf_try(phase_class_check(parse, phase, EFFECT_KEYED, "key_ttl_ms", values[KEY_TTL]));
 	phase->key_ttl_ms = member_integer(values[KEY_TTL], 0);
-	size_t mark = path_down_text(parse, "mode");
-	phase->plain = values[MODE].len && json_string_is(values[MODE], "plain");
-	if (values[MODE].len && !phase->plain && !json_string_is(values[MODE], "frames"))
-		return tool_bad(parse, "must be \"frames\" or \"plain\"");
-	path_up(parse, mark);
-	path_down_text(parse, "command");
+	static const char *const words[] = { "frames", "plain" };
+	int word;
+	hf_try(member_word(parse, "mode", values[MODE], words, countof(words), &word));
+	phase->plain = word == 1;
+	size_t mark = path_down_text(parse, "command");
 	hf_try(texts_read(parse, values[COMMAND], &phase->command));
 	path_up(parse, mark);
 	hf_try(command_check(parse, phase->command[0]));

@@ -64,10 +64,11 @@ static enum hf_code round_check(struct tool_parse *parse, size_t number, struct 
 enum hf_code ask_read(struct tool_parse *parse, struct slice ask, struct slice otherwise,
 		      bool *go_on)
 {
+	static const char *const words[] = { "refuse", "continue" };
+	int word;
+	hf_try(member_word(parse, "ask_otherwise", otherwise, words, countof(words), &word));
+	*go_on = word == 1;
 	size_t mark = path_down_text(parse, "ask_otherwise");
-	*go_on = otherwise.len && json_string_is(otherwise, "continue");
-	if (otherwise.len && !*go_on && !json_string_is(otherwise, "refuse"))
-		return tool_bad(parse, "must be \"refuse\" or \"continue\"");
 	if (otherwise.len && !ask.len)
 		return tool_bad(parse, "goes with \"ask\"");
 	path_up(parse, mark);

@@ -1,5 +1,4 @@
-/* What a process remembers of its store: which stores it goes on with, and which it stops before.
- */
+/* What a process remembers of its store: which it goes on with, and which it stops before. */
 #include "runtime/lineage.h"
 
 #include "runtime/base.h"

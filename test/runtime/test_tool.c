@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "runtime/base.h"
-#include "runtime/buf.h"
+#include "test/runtime/tool_edit.h"
 #include "test/test.h"
 
 static const char good[] =
@@ -69,36 +69,12 @@ static enum hf_code on_read(void *, const char *path, struct slice *content, boo
 }
 static const struct tool_files folder = { .read = on_read };
 
-/* `good` with the first `from` replaced by `to`. */
-static char *edited(const char *from, const char *to)
+static struct tool *read_edited(const char *from, const char *to)
 {
-	const char *at = strstr(good, from);
-	cr_assert_not_null(at, "the edit \"%s\" applies to nothing", from);
-	return hf_format("%.*s%s%s", (int)(at - good), good, to, at + strlen(from));
-}
-
-struct edit {
-	const char *from, *to;
-	const char *expected; /* how the text begins, after "tool.json#" */
-};
-
-static void check_refused(const struct edit *edits, size_t count)
-{
-	for (size_t i = 0; i < count; i++) {
-		char *doc = edited(edits[i].from, edits[i].to);
-		struct tool *tool = nullptr;
-		struct hf_err err = {};
-		enum hf_code code = tool_new(slice_of(doc), &folder, &tool, &err);
-		cr_expect_eq(code, HF_INVALID, "\"%s\" was accepted", edits[i].to);
-		char *expected = hf_format("tool.json#%s", edits[i].expected);
-		cr_expect_eq(strncmp(err.text, expected, strlen(expected)), 0,
-			     "\"%s\":\n  said     %s\n  expected %s", edits[i].to, err.text,
-			     expected);
-		cr_expect_null(tool);
-		free(expected);
-		free(doc);
-		tool_free(tool);
-	}
+	char *doc = edited(good, from, to);
+	struct tool *tool = read_tool(doc, &folder);
+	free(doc);
+	return tool;
 }
 
 HF_TEST(tool, what_is_no_json_is_told_by_line_and_column)
@@ -128,22 +104,16 @@ HF_TEST(tool, what_is_no_json_is_told_by_line_and_column)
 
 HF_TEST(tool, an_effect_class_is_declared_or_not)
 {
-	char *doc = edited("\"effect\": \"pure\",", "");
-	struct tool *tool = nullptr;
-	struct hf_err err = {};
-	cr_assert_eq(tool_new(slice_of(doc), &folder, &tool, &err), HF_OK, "%s", err.text);
+	struct tool *tool = read_edited("\"effect\": \"pure\",", "");
 	cr_expect_eq(tool->phases[1].effect, EFFECT_UNSAFE);
 	cr_expect(!tool->phases[1].effect_declared);
 	cr_expect(tool->phases[2].effect_declared);
 	tool_free(tool);
-	free(doc);
 }
 
 HF_TEST(tool, a_good_manifest_is_read_whole)
 {
-	struct tool *tool = nullptr;
-	struct hf_err err = {};
-	cr_assert_eq(tool_new(slice_of(good), &folder, &tool, &err), HF_OK, "%s", err.text);
+	struct tool *tool = read_tool(good, &folder);
 	cr_expect_str_eq(tool->name, "report");
 	cr_expect_str_eq(tool->title, "A report");
 	cr_expect_eq(tool->effect_id, EFFECT_ID_REQUIRED);
@@ -202,9 +172,7 @@ HF_TEST(tool, a_good_manifest_is_read_whole)
 HF_TEST(tool, slices_outlive_the_text_that_was_given)
 {
 	char *doc = hf_strdup(good);
-	struct tool *tool = nullptr;
-	struct hf_err err = {};
-	cr_assert_eq(tool_new(slice_of(doc), &folder, &tool, &err), HF_OK, "%s", err.text);
+	struct tool *tool = read_tool(doc, &folder);
 	memset(doc, 'x', strlen(doc));
 	free(doc);
 	cr_expect_eq(tool->input_schema.data[0], '{');
@@ -214,10 +182,8 @@ HF_TEST(tool, slices_outlive_the_text_that_was_given)
 
 HF_TEST(tool, without_files_no_file_is_looked_at)
 {
-	char *doc = edited("collect.sql", "not_there.sql");
-	struct tool *tool = nullptr;
-	struct hf_err err = {};
-	cr_assert_eq(tool_new(slice_of(doc), nullptr, &tool, &err), HF_OK, "%s", err.text);
+	char *doc = edited(good, "collect.sql", "not_there.sql");
+	struct tool *tool = read_tool(doc, nullptr);
 	cr_expect_null(tool->phases[0].sql);
 	cr_expect_str_eq(tool->phases[0].file, "not_there.sql");
 	tool_free(tool);
@@ -257,15 +223,8 @@ HF_TEST(tool, what_may_be_left_out_or_spelt_otherwise_is_accepted)
 		{ "\"month\": {\"type\": \"string\",",
 		  "\"month\": {\"type\": \"string\", \"x-mcp-header\": \"Month\",", "" },
 	};
-	for (size_t i = 0; i < countof(edits); i++) {
-		char *doc = edited(edits[i].from, edits[i].to);
-		struct tool *tool = nullptr;
-		struct hf_err err = {};
-		cr_expect_eq(tool_new(slice_of(doc), &folder, &tool, &err), HF_OK, "\"%s\": %s",
-			     edits[i].to, err.text);
-		tool_free(tool);
-		free(doc);
-	}
+	for (size_t i = 0; i < countof(edits); i++)
+		tool_free(read_edited(edits[i].from, edits[i].to));
 }
 
 HF_TEST(tool, plain_mode_and_waits_are_read)
@@ -278,10 +237,7 @@ HF_TEST(tool, plain_mode_and_waits_are_read)
 		  "\"kind\": \"wait\", \"until\": {\"$from\": \"/args/month\"}", "" },
 	};
 	for (size_t i = 0; i < countof(edits); i++) {
-		char *doc = edited(edits[i].from, edits[i].to);
-		struct tool *tool = nullptr;
-		struct hf_err err = {};
-		cr_assert_eq(tool_new(slice_of(doc), &folder, &tool, &err), HF_OK, "%s", err.text);
+		struct tool *tool = read_edited(edits[i].from, edits[i].to);
 		const struct phase_spec *first = &tool->phases[0];
 		cr_expect_eq(tool->phases[1].plain, i == 0);
 		cr_expect_eq(first->type, i == 0 ? PHASE_SQL : PHASE_WAIT);
@@ -290,7 +246,6 @@ HF_TEST(tool, plain_mode_and_waits_are_read)
 		cr_expect_eq(first->effect, EFFECT_LOCAL);
 		cr_expect(slice_is(first->until, i == 2 ? "{\"$from\": \"/args/month\"}" : ""));
 		tool_free(tool);
-		free(doc);
 	}
 }
 
@@ -302,27 +257,22 @@ HF_TEST(tool, plain_mode_and_waits_are_read)
 
 HF_TEST(tool, what_a_wait_asks_is_read)
 {
-	char *doc =
-	    edited(SQL_PHASE, ASKS("\"a\": " FORM("{/args/month}?") ", \"b-1.x\": {\"method\": "
-								    "\"roots/list\"}",
-				   ", \"timeout_ms\": 70, \"otherwise\": \"continue\""));
-	struct tool *tool = nullptr;
-	struct hf_err err = {};
-	cr_assert_eq(tool_new(slice_of(doc), &folder, &tool, &err), HF_OK, "%s", err.text);
+	struct tool *tool =
+	    read_edited(SQL_PHASE,
+			ASKS("\"a\": " FORM("{/args/month}?") ", \"b-1.x\": {\"method\": "
+							      "\"roots/list\"}",
+			     ", \"timeout_ms\": 70, \"otherwise\": \"continue\""));
 	const struct phase_spec *first = &tool->phases[0];
 	cr_expect_eq(first->wait_ms, 70);
 	cr_expect(first->input_go_on);
 	cr_expect_eq(first->input.data[0], '{');
 	cr_expect_eq(first->until.len, 0);
 	tool_free(tool);
-	free(doc);
 
-	doc = edited(SQL_PHASE, ASKS("\"a\": " FORM("?"), ""));
-	cr_assert_eq(tool_new(slice_of(doc), &folder, &tool, &err), HF_OK, "%s", err.text);
+	tool = read_edited(SQL_PHASE, ASKS("\"a\": " FORM("?"), ""));
 	cr_expect_eq(tool->phases[0].wait_ms, 0);
 	cr_expect_not(tool->phases[0].input_go_on);
 	tool_free(tool);
-	free(doc);
 }
 
 /* In the phase `publish`. */
@@ -336,13 +286,10 @@ HF_TEST(tool, what_a_wait_asks_is_read)
 
 HF_TEST(tool, undo_steps_and_verification_are_read)
 {
-	char *doc = edited(
+	struct tool *tool = read_edited(
 	    "\"key_ttl_ms\": 86400000,",
 	    "\"key_ttl_ms\": 86400000, " UNDO("\"key_ttl_ms\": 9, " UNDO_REQUEST) ", " VERIFY(
 		", \"within_ms\": 60000, \"otherwise\": \"continue\"") ",");
-	struct tool *tool = nullptr;
-	struct hf_err err = {};
-	cr_assert_eq(tool_new(slice_of(doc), &folder, &tool, &err), HF_OK, "%s", err.text);
 	const struct phase_spec *publish = tool_phase(tool, "publish");
 	cr_assert_not_null(publish->undo);
 	cr_expect_str_eq(publish->undo->name, "undo:publish");
@@ -357,7 +304,6 @@ HF_TEST(tool, undo_steps_and_verification_are_read)
 	cr_expect_null(tool_phase(tool, "render")->undo);
 	cr_expect_null(tool_phase(tool, "notify")->verify.request.method);
 	tool_free(tool);
-	free(doc);
 }
 
 #define IN_PUBLISH    "\"key_ttl_ms\": 86400000,"
@@ -393,7 +339,7 @@ HF_TEST(tool, a_bad_undo_or_verification_is_refused_by_pointer_and_reason)
 		{ "\"kind\": \"sql\", \"file\": \"collect.sql\"",
 		  "\"kind\": \"wait\", \"ms\": 1, \"undo\": {}", "/phases/0/undo: unknown member" },
 	};
-	check_refused(edits, countof(edits));
+	check_refused(good, &folder, edits, countof(edits));
 }
 
 HF_TEST(tool, a_bad_top_level_is_refused_by_pointer_and_reason)
@@ -437,7 +383,7 @@ HF_TEST(tool, a_bad_top_level_is_refused_by_pointer_and_reason)
 		{ "\"data.csv\"", "\"/etc/passwd\"",
 		  "/data/0/file: \"/etc/passwd\" is not a path" },
 	};
-	check_refused(edits, countof(edits));
+	check_refused(good, &folder, edits, countof(edits));
 }
 
 HF_TEST(tool, a_bad_schema_is_refused_by_pointer_and_reason)
@@ -489,7 +435,7 @@ HF_TEST(tool, a_bad_schema_is_refused_by_pointer_and_reason)
 		{ "  \"structured\": {\"url\": {\"$from\": \"/state/publish/url\"}},\n", "",
 		  "/outputSchema: needs result.structured" },
 	};
-	check_refused(edits, countof(edits));
+	check_refused(good, &folder, edits, countof(edits));
 }
 
 HF_TEST(tool, a_bad_question_is_refused_by_pointer_and_reason)
@@ -525,7 +471,7 @@ HF_TEST(tool, a_bad_question_is_refused_by_pointer_and_reason)
 										""),
 		  "/phases/1/input/requests/a: an earlier phase asks under this key" },
 	};
-	check_refused(edits, countof(edits));
+	check_refused(good, &folder, edits, countof(edits));
 }
 
 static const struct edit bad_phases[] = {
@@ -592,7 +538,7 @@ static const struct edit bad_phases[] = {
 
 HF_TEST(tool, a_bad_phase_is_refused_by_pointer_and_reason)
 {
-	check_refused(bad_phases, countof(bad_phases));
+	check_refused(good, &folder, bad_phases, countof(bad_phases));
 }
 
 HF_TEST(tool, a_bad_request_is_refused_by_pointer_and_reason)
@@ -639,7 +585,7 @@ HF_TEST(tool, a_bad_request_is_refused_by_pointer_and_reason)
 		{ "{/conf/store}/r", "{/conf/store}/r#x", "/phases/2/request/url: a fragment" },
 		{ "{/key}.pdf", "{/key.pdf", "/phases/2/request/url: " },
 	};
-	check_refused(edits, countof(edits));
+	check_refused(good, &folder, edits, countof(edits));
 }
 
 HF_TEST(tool, a_reference_that_leads_nowhere_is_refused)
@@ -686,5 +632,5 @@ HF_TEST(tool, a_reference_that_leads_nowhere_is_refused)
 		{ "\"result\": {\"text\"", "\"result\": {\"test\"",
 		  "/result/test: unknown member" },
 	};
-	check_refused(edits, countof(edits));
+	check_refused(good, &folder, edits, countof(edits));
 }

@@ -7,79 +7,38 @@
 #include <string.h>
 
 #include "runtime/base.h"
+#include "test/runtime/tool_edit.h"
 #include "test/test.h"
 
 #define FORM(message)                                                                        \
 	"{\"method\": \"elicitation/create\", \"params\": {\"message\": \"" message "\", "   \
 	"\"requestedSchema\": {\"type\": \"object\", \"properties\": {\"name\": {\"type\": " \
 	"\"string\"}}}}}"
+#define WHO   FORM("Who?")
+#define WHOM  FORM("{/args/who}?")
+#define AGAIN FORM("{/input/first/content/name}?")
 
 static const char plain[] =
     "{\"name\": \"greet\", \"description\": \"Greets.\", \"effect_id\": \"none\",\n"
     " \"inputSchema\": {\"type\": \"object\", \"properties\": {\"who\": {\"type\": \"string\"}}},\n"
     " \"requires\": {\"elicitation\": {\"form\": {}}, \"extensions\": {\"a/b\": {}}},\n"
-    " \"ask\": [{\"first\": " FORM(
-	"{/args/who}?") "},\n"
-			"  {\"second\": " FORM(
-			    "{/input/first/content/name}?") "}],\n"
-							    " \"ask_otherwise\": \"continue\",\n"
-							    " \"progress\": [{\"progress\": 0, "
-							    "\"total\": 2}, {\"progress\": 2, "
-							    "\"after_ms\": 50}],\n"
-							    " \"answer\": {\"content\": "
-							    "[{\"type\": \"text\", \"text\": "
-							    "\"Hello "
-							    "{/input/second/content/name}\"}],\n"
-							    "  \"structured\": {\"who\": "
-							    "{\"$from\": \"/args/who\"}}, "
-							    "\"isError\": true}}\n";
+    " \"ask\": [{\"first\": " WHOM "},\n  {\"second\": " AGAIN "}],\n"
+    " \"ask_otherwise\": \"continue\",\n"
+    " \"progress\": [{\"progress\": 0, \"total\": 2}, {\"progress\": 2, \"after_ms\": 50}],\n"
+    " \"answer\": {\"content\":"
+    " [{\"type\": \"text\", \"text\": \"Hello {/input/second/content/name}\"}],\n"
+    "  \"structured\": {\"who\": {\"$from\": \"/args/who\"}}, \"isError\": true}}\n";
 
 static const char phased[] =
     "{\"name\": \"work\", \"description\": \"Works.\", \"effect_id\": \"optional\",\n"
-    " \"inputSchema\": {\"type\": \"object\"},\n"
-    " \"ask\": [{\"first\": " FORM(
-	"Who?") "}],\n"
-		" \"phases\": [{\"name\": \"wait\", \"kind\": \"wait\", \"until\": "
-		"\"{/input/first/content/name}\"}],\n"
-		" \"result\": {\"text\": \"For {/input/first/content/name}, {/task/id}.\"}}\n";
-
-struct edit {
-	const char *from, *to;
-	const char *expected; /* how the text begins, after "tool.json#" */
-};
-
-static void check_refused(const char *good, const struct edit *edits, size_t count)
-{
-	for (size_t i = 0; i < count; i++) {
-		const char *at = strstr(good, edits[i].from);
-		cr_assert_not_null(at, "the edit \"%s\" applies to nothing", edits[i].from);
-		char *doc = hf_format("%.*s%s%s", (int)(at - good), good, edits[i].to,
-				      at + strlen(edits[i].from));
-		char *expected = hf_format("tool.json#%s", edits[i].expected);
-		struct tool *tool = nullptr;
-		struct hf_err err = {};
-		cr_expect_eq(tool_new(slice_of(doc), nullptr, &tool, &err), HF_INVALID,
-			     "\"%s\" was accepted", edits[i].to);
-		cr_expect_eq(strncmp(err.text, expected, strlen(expected)), 0,
-			     "\"%s\":\n  said     %s\n  expected %s", edits[i].to, err.text,
-			     expected);
-		tool_free(tool);
-		free(expected);
-		free(doc);
-	}
-}
-
-static struct tool *read_good(const char *doc)
-{
-	struct tool *tool = nullptr;
-	struct hf_err err = {};
-	cr_assert_eq(tool_new(slice_of(doc), nullptr, &tool, &err), HF_OK, "%s", err.text);
-	return tool;
-}
+    " \"inputSchema\": {\"type\": \"object\"},\n \"ask\": [{\"first\": " WHO "}],\n"
+    " \"phases\": [{\"name\": \"wait\", \"kind\": \"wait\","
+    " \"until\": \"{/input/first/content/name}\"}],\n"
+    " \"result\": {\"text\": \"For {/input/first/content/name}, {/task/id}.\"}}\n";
 
 HF_TEST(tool_plain, good_ones_are_read_whole)
 {
-	struct tool *tool = read_good(plain);
+	struct tool *tool = read_tool(plain, nullptr);
 	cr_expect_eq(tool->effect_id, EFFECT_ID_NONE);
 	cr_expect_eq(tool->phases_count, 0);
 	cr_expect_eq(tool->progress_count, 2);
@@ -94,7 +53,7 @@ HF_TEST(tool_plain, good_ones_are_read_whole)
 	cr_expect_eq(tool->result_structured.data[0], '{');
 	tool_free(tool);
 
-	tool = read_good(phased);
+	tool = read_tool(phased, nullptr);
 	cr_expect_eq(tool->effect_id, EFFECT_ID_OPTIONAL);
 	cr_expect_not(tool->ask_go_on);
 	cr_expect_eq(tool->needs.len, 0);
@@ -144,7 +103,7 @@ HF_TEST(tool_plain, a_bad_plain_tool_is_refused_by_pointer_and_reason)
 		  "/answer/structured: /args/whom: inputSchema" },
 		{ "\"isError\": true", "\"isError\": 1", "/answer/isError: must be true or false" },
 	};
-	check_refused(plain, edits, countof(edits));
+	check_refused(plain, nullptr, edits, countof(edits));
 }
 
 HF_TEST(tool_plain, a_bad_question_of_a_tool_with_phases_is_refused)
@@ -162,5 +121,5 @@ HF_TEST(tool_plain, a_bad_question_of_a_tool_with_phases_is_refused)
 		{ "For {/input/first", "For {/input/last", "/result/text: /input/last" },
 		{ "\"ask\"", "\"ask_otherwise\": \"refuse\", \"asks\"", "/asks: unknown member" },
 	};
-	check_refused(phased, edits, countof(edits));
+	check_refused(phased, nullptr, edits, countof(edits));
 }

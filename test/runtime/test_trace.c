@@ -9,12 +9,20 @@
 #define TRACE  "0af7651916cd43dd8448eb211c80319c"
 #define PARENT "00-" TRACE "-b7ad6b7169203331-01"
 
+struct text {
+	const char *text;
+	bool fits;
+};
+
+static void check(const struct text *table, size_t count, bool (*valid)(struct slice text))
+{
+	for (size_t i = 0; i < count; i++)
+		cr_assert_eq(valid(slice_of(table[i].text)), table[i].fits, "%s", table[i].text);
+}
+
 HF_TEST(trace, only_a_whole_traceparent_counts)
 {
-	static const struct {
-		const char *text;
-		bool fits;
-	} table[] = {
+	static const struct text table[] = {
 		{ PARENT, true },
 		{ "01-" TRACE "-b7ad6b7169203331-01", false },
 		{ "00-" TRACE "-B7AD6B7169203331-01", false },
@@ -25,17 +33,12 @@ HF_TEST(trace, only_a_whole_traceparent_counts)
 		{ " " PARENT, false },
 		{ "", false },
 	};
-	for (size_t i = 0; i < countof(table); i++)
-		cr_assert_eq(trace_parent_valid(slice_of(table[i].text)), table[i].fits, "%s",
-			     table[i].text);
+	check(table, countof(table), trace_parent_valid);
 }
 
 HF_TEST(trace, only_a_well_formed_tracestate_counts)
 {
-	static const struct {
-		const char *text;
-		bool fits;
-	} table[] = {
+	static const struct text table[] = {
 		{ "congo=t61rcWkgMzE", true },
 		{ "rojo=00f067aa0ba902b7, congo=t61rcWkgMzE", true },
 		{ "fw529a3039@dt=FfAAA;x", true },
@@ -51,9 +54,7 @@ HF_TEST(trace, only_a_well_formed_tracestate_counts)
 		{ "", false },
 		{ ",", false },
 	};
-	for (size_t i = 0; i < countof(table); i++)
-		cr_assert_eq(trace_state_valid(slice_of(table[i].text)), table[i].fits, "%s",
-			     table[i].text);
+	check(table, countof(table), trace_state_valid);
 
 	hf_cleanup(buf) struct buf many = {};
 	for (int i = 0; i < 33; i++)
@@ -70,10 +71,7 @@ HF_TEST(trace, only_a_well_formed_tracestate_counts)
 
 HF_TEST(trace, only_well_formed_baggage_counts)
 {
-	static const struct {
-		const char *text;
-		bool fits;
-	} table[] = {
+	static const struct text table[] = {
 		{ "userId=alice", true },
 		{ "userId = alice , serverNode=DF%2028,isProduction=false", true },
 		{ "k=v;p1;p2=x, k2=", true },
@@ -86,9 +84,7 @@ HF_TEST(trace, only_well_formed_baggage_counts)
 		{ "", false },
 		{ "a=1,,b=2", false },
 	};
-	for (size_t i = 0; i < countof(table); i++)
-		cr_assert_eq(trace_baggage_valid(slice_of(table[i].text)), table[i].fits, "%s",
-			     table[i].text);
+	check(table, countof(table), trace_baggage_valid);
 	hf_cleanup(buf) struct buf large = {};
 	buf_add_text(&large, "k=");
 	for (size_t i = 0; i < TRACE_BAGGAGE_LEN_MAX; i++)
