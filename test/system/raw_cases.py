@@ -371,7 +371,7 @@ case(103, "chunked", chunked(chunks(body[:7], body[7:100], body[100:])), effects
      check="handle")
 body = tool_call("eff-raw-104")
 case(104, "chunk extension, trailer", chunked(
-    104, b"%X;foo=bar\r\n%s\r\n0;last\r\nX-Trailer: 1\r\n\r\n" % (len(body), body),
+    b"%X;foo=bar\r\n%s\r\n0;last\r\nX-Trailer: 1\r\n\r\n" % (len(body), body),
     extra=("Transfer-Encoding: Chunked",)), effects=1, basis="RFC", check="handle")
 case(105, "chunks of a byte, a byte at a time", chunked(chunks(
     *(bytes([byte]) for byte in tool_call("eff-raw-105")))), effects=1, basis="RFC", how="dribble",
