@@ -48,7 +48,7 @@ class Operator(threading.Thread):
     def holdfast(self, *words):
         return self.stack.command(*words, check_code=None)
 
-    def show(self, task, tool, phase):
+    def show(self, task, phase):
         """What the operator reads must say what is unknown, and which key to look for."""
         done = self.holdfast("task", "show", task, "--json")
         if done.returncode != 0:
@@ -73,7 +73,7 @@ class Operator(threading.Thread):
 
     def settle(self, task, tool, number):
         _, phase, _ = shapes.split(shapes.SHAPES[tool][number])
-        if not self.show(task, tool, phase):
+        if not self.show(task, phase):
             return
         happened = self.stack.happened(task, phase)
         verdict = "done" if happened else "absent"

@@ -281,12 +281,10 @@ def metric_of(port, name):
             re.findall(rf"^holdfast_{name}(?:{{(.*)}})? (\S+)$", text, re.M)}
 
 
-def raw_exchange(port, data, seconds=5, half_close=False):
+def raw_exchange(port, data, seconds=5):
     """Sends bytes, reads until the peer closes, the answer is complete, or the time is over."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
         connection.sendall(data)
-        if half_close:
-            connection.shutdown(socket.SHUT_WR)
         got = b""
         end = time.monotonic() + seconds
         while time.monotonic() < end and not complete(got):

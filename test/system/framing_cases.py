@@ -31,7 +31,7 @@ def row(name, data, rule=MUST, answers=400, why=""):
     ROWS.append(Row(name, data, rule, answers, why))
 
 
-def posted(lines, body=b"", version=b"HTTP/1.1", **more):
+def posted(lines, body=b"", version=b"HTTP/1.1"):
     return b"POST /mcp " + version + b"\r\nHost: a\r\n" + b"".join(
         line + b"\r\n" for line in lines) + b"\r\n" + body
 

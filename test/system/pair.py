@@ -26,15 +26,9 @@ class Node(rig.Cluster):
             shutil.chown(self.folder, "postgres", "postgres")
         os.chmod(self.folder, 0o711)
 
-    def copy(self, primary, *more):
-        """Of a running one; with an address of its own, and not started."""
-        self.run("pg_basebackup", "-h", primary.folder, "-U", "postgres", "-D", self.data,
-                 "--checkpoint=fast", "--no-sync", *more)
-        self.write("postgresql.conf", f"unix_socket_directories = '{self.folder}'\n", append=True)
-
     def follow(self, primary):
         """As its standby, from now on."""
-        self.copy(primary, "-R")
+        copy(self, primary, "-R")
         self.start()
 
     def promote(self):
@@ -61,7 +55,7 @@ class Pair:
         source = f"host={self.primary.folder} user=postgres dbname=postgres"
         if not node.data.exists() or not self.rewind(source):
             node.run("rm", "-rf", node.data)
-            node.copy(self.primary)
+            copy(node, self.primary)
         # In place of the primary's: once promoted it waits for nobody.
         node.write("postgresql.auto.conf",
                    f"unix_socket_directories = '{node.folder}'\n"
@@ -122,6 +116,13 @@ class Pair:
         for node in (self.standby, self.primary):
             if node.data.exists():
                 node.stop()
+
+
+def copy(node, primary, *more):
+    """Makes it of a running one, with an address of its own; it is not started."""
+    node.run("pg_basebackup", "-h", primary.folder, "-U", "postgres", "-D", node.data,
+             "--checkpoint=fast", "--no-sync", *more)
+    node.write("postgresql.conf", f"unix_socket_directories = '{node.folder}'\n", append=True)
 
 
 def crash(node):

@@ -362,23 +362,23 @@ case(102, "pair: tenants, bob", whole(tool_call(args={
 CHUNKED = {"length": None, "extra": ("Transfer-Encoding: chunked",)}
 
 
-def chunked(number, body, **more):
+def chunked(body, **more):
     return head("tools/call", "rig_report", **{**CHUNKED, **more}) + body
 
 
 body = tool_call("eff-raw-103")
-case(103, "chunked", chunked(103, chunks(body[:7], body[7:100], body[100:])), effects=1, basis="RFC",
+case(103, "chunked", chunked(chunks(body[:7], body[7:100], body[100:])), effects=1, basis="RFC",
      check="handle")
 body = tool_call("eff-raw-104")
 case(104, "chunk extension, trailer", chunked(
-    104, b"%X;foo=bar\r\n%s\r\n0;last\r\nX-Trailer: 1\r\n\r\n" % (len(body), body),
+    b"%X;foo=bar\r\n%s\r\n0;last\r\nX-Trailer: 1\r\n\r\n" % (len(body), body),
     extra=("Transfer-Encoding: Chunked",)), effects=1, basis="RFC", check="handle")
-case(105, "chunks of a byte, a byte at a time", chunked(105, chunks(
+case(105, "chunks of a byte, a byte at a time", chunked(chunks(
     *(bytes([byte]) for byte in tool_call("eff-raw-105")))), effects=1, basis="RFC", how="dribble",
      check="handle")
-refused(106, "chunk size zz", chunked(106, b"zz\r\n" + tool_call("eff-raw-106") + b"\r\n0\r\n\r\n"), 400)
+refused(106, "chunk size zz", chunked(b"zz\r\n" + tool_call("eff-raw-106") + b"\r\n0\r\n\r\n"), 400)
 refused(107, "chunk size beyond 64 bits",
-        chunked(107, b"f" * 17 + b"\r\n" + tool_call("eff-raw-107")), 400,
+        chunked(b"f" * 17 + b"\r\n" + tool_call("eff-raw-107")), 400,
         why="more than 15 digits are no size")
 case(108, "expect, then the body", call_whole("eff-raw-108", extra=("Expect: 100-continue",)),
      effects=1, basis="RFC", how="continue", check="handle")
@@ -393,7 +393,7 @@ list_case(112, "HTTP/1.0 without Host", line="POST {PATH} HTTP/1.0", drop=("Host
 refused(113, "HTTP/2 preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505)
 refused(114, "TLS hello", b"\x16\x03\x01\x00\xf1\x01\x00\x00\xed\x03\x03" + bytes(64), 400, "house")
 body = tool_call("eff-raw-115")
-refused(115, "length and chunked", chunked(115, chunks(body), length="5"), 400)
+refused(115, "length and chunked", chunked(chunks(body), length="5"), 400)
 refused(116, "two lengths", head("tools/call", "rig_report", extra=("Content-Length: 3",),
                                  length=len(body)) + tool_call("eff-raw-116"), 400)
 for number, name, value in ((117, "negative length", "-1"), (118, "signed length", f"+{len(body)}"),

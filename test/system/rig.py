@@ -51,6 +51,7 @@ _failed = 0
 _words = [] if "".join(sys.argv[1:2]).startswith("-") else sys.argv[1:]
 _chosen = 0
 FAILURES_SHOWN_MAX = 30
+COMMAND_S_MAX = 120
 
 
 def check(holds, what, detail=None):
@@ -297,16 +298,16 @@ class Cluster:
 
 
 class Stack:
-    """Postgres, migrated; tools applied; `apis` API processes (each on a port of its own, or all
-    on one), `workers`, maintain and the downstream. `settings` go to every process as flags of the
-    commands that know them: {"worker": {"lease_ms": 400}}."""
+    """Postgres, migrated; tools applied; `apis` API processes, `workers`, maintain and the
+    downstream. `settings` go to every process as flags of the commands that know them:
+    {"worker": {"lease_ms": 400}}."""
 
     def __init__(self, apis=1, workers=2, maintain=True, tools=("rig_report", "rig_other"),
-                 one_port=False, settings=None, environment=None, postgres=None):
+                 settings=None, postgres=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="hf-rig-"))
         _stacks.append(self)
         self.settings = settings or {}
-        self.environment = environment or {}
+        self.environment = {}  # of all processes that start from now on
         (self.folder / "pg-home").mkdir()
         os.chmod(self.folder, 0o711)
         self.cluster = self.make_cluster(self.folder / "pg-home", postgres)
@@ -318,8 +319,7 @@ class Stack:
         self.command("migrate")
         if tools:
             self.command("tools", "apply", *map(str, map(tool_folder, tools)))
-        ports = [free_port() for _ in range(1 if one_port else apis)] * (apis if one_port else 1)
-        self.apis = [self.start_api(f"api-{n}", port) for n, port in enumerate(ports, 1)]
+        self.apis = [self.start_api(f"api-{n}", free_port()) for n in range(1, apis + 1)]
         self.workers = [self.start_worker(f"worker-{n}") for n in range(1, workers + 1)]
         self.maintains = [self.start_holdfast("maintain-1", "maintain")] if maintain else []
         for api in self.apis:
@@ -408,11 +408,11 @@ class Stack:
         until(lambda: self.http("GET", "/healthz")[0] == 200, 10, "downstream up")
         return process
 
-    def command(self, *args, check_code=0, timeout=120):
+    def command(self, *args, check_code=0):
         """Runs `holdfast args`; what it printed."""
         extra = {"HOLDFAST_URL": self.url(), "HOLDFAST_TOKEN": "rig-alice"}
         done = subprocess.run([str(HOLDFAST), *map(str, args)], env=self.env(**extra), text=True,
-                              capture_output=True, timeout=timeout, check=False)
+                              capture_output=True, timeout=COMMAND_S_MAX, check=False)
         if check_code is not None and done.returncode != check_code:
             raise RuntimeError(f"holdfast {' '.join(map(str, args))}: exit {done.returncode}: "
                                f"{done.stdout}{done.stderr}")

@@ -74,7 +74,7 @@ def starts(stack, effect_id, phase=None):
     return [line for line in stack.run_log(effect_id, "start") if phase in (None, line["phase"])]
 
 
-def begin(stack, client, tool_name, plan, word):
+def begin(client, tool_name, plan, word):
     effect_id = rig.new_id(word)
     arguments = {"effect_id": effect_id}
     if plan is not None:
@@ -113,7 +113,7 @@ def b037_work_longer_than_its_lease_runs_once(stack):
             ("probe", {"P1": [{"burn_ms": LONG_MS}]}), ("probe", {"P2": [{"post": True}]}),
             ("plain", {"burn_ms": LONG_MS}), ("plain", {"step_ms": LONG_MS}),
             ("slow_sql", str(LONG_MS / 1000)), ("deliver", None)]
-    tasks = [begin(stack, client, name, plan, "b037") for name, plan in long]
+    tasks = [begin(client, name, plan, "b037") for name, plan in long]
     beats = dict(stack.query(BEATS))
     for (name, plan), (effect_id, task) in zip(long, tasks):
         what = f"B037 {name} {plan}"
@@ -146,7 +146,7 @@ def b037_who_cannot_beat_stops_its_work_before_another_starts_it(stack):
     before its lease is, and only then starts anew."""
     client = stack.client()
     for phase in ("P1", "P2"):
-        effect_id, task = begin(stack, client, "probe", {
+        effect_id, task = begin(client, "probe", {
             phase: [{"gate": "in", "starts": [1]}], "P3": [{"post": True}]}, "b037")
         pid = stack.at_gate(effect_id, "in")["pid"]
         backends = [row[0] for row in stack.query(
@@ -223,7 +223,7 @@ def b038_a_stale_worker_changes_nothing(stack, how):
     for worker in others:
         worker.terminate()
     stack.steer(delay_after_ms=1000)
-    held = {name: begin(stack, client, tool_name, plan, "b038") for name, (tool_name, plan)
+    held = {name: begin(client, tool_name, plan, "b038") for name, (tool_name, plan)
             in ACTS.items()}
     for name, (effect_id, _) in held.items():
         if ACTS[name][0] in ("probe", "plain"):
@@ -272,11 +272,11 @@ def b038_a_stale_statement_changes_nothing(stack):
         crowd.append(stack.start_holdfast(
             name, "worker", keys_file=stack.folder / "keys", conf_file=stack.folder / "conf.json",
             state_dir=stack.folder / name, slots=1))
-    held = {name: begin(stack, client, tool_name, plan, "b038") for name, (tool_name, plan)
+    held = {name: begin(client, tool_name, plan, "b038") for name, (tool_name, plan)
             in ACTS.items() if ACTS[name][0] in ("probe", "plain")}
     for effect_id, _ in held.values():
         stack.at_gate(effect_id, "in")
-    held |= {name: begin(stack, client, tool_name, plan, "b038") for name, (tool_name, plan)
+    held |= {name: begin(client, tool_name, plan, "b038") for name, (tool_name, plan)
              in ACTS.items() if name not in held}
     asks = held["request"][0]
     until(lambda: [line for line in stack.requests("/ledger") if asks in line["body"]],
@@ -362,7 +362,7 @@ def b038_a_stale_sweeper_takes_nothing_from_the_living(stack):
     client = stack.client()
     stack.maintains.append(stack.start_holdfast("maintain-2", "maintain"))
     until(lambda: stack.maintains[1].handles(signal.SIGTERM), 10, "B038 a second maintenance")
-    long = [begin(stack, client, "probe", {"P1": [{"gate": "in"}]}, "b038-sweep") for _ in range(6)]
+    long = [begin(client, "probe", {"P1": [{"gate": "in"}]}, "b038-sweep") for _ in range(6)]
     for effect_id, _ in long:
         stack.at_gate(effect_id, "in")
     short = []
@@ -376,7 +376,7 @@ def b038_a_stale_sweeper_takes_nothing_from_the_living(stack):
             os.kill(pid, signal.SIGSTOP)
         end = time.monotonic() + chance.choice((0.1, 0.3, LEASE_MS / 1000 + 0.3))
         while time.monotonic() < end:
-            short.append(begin(stack, client, "probe", {"P2": [{"post": True}]}, "b038-sweep"))
+            short.append(begin(client, "probe", {"P2": [{"post": True}]}, "b038-sweep"))
             time.sleep(0.05)
         for pid in victims:
             os.kill(pid, signal.SIGCONT)
@@ -412,7 +412,7 @@ def b040_round(stack, what, kill, bring_back):
     tasks = []
     for number in range(20):
         plan = {"P2": [{"post": True}], **GATES[number % 4]}
-        tasks.append((*begin(stack, client, "probe", plan, "b040"), plan))
+        tasks.append((*begin(client, "probe", plan, "b040"), plan))
     gates = {effect_id: stack.at_gate(effect_id, "in") for effect_id, _, _ in tasks}
     time.sleep(random.Random(len(what)).uniform(0, 2))
     dead = kill(stack)

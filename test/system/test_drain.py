@@ -23,9 +23,7 @@ TASKS, SLOW_MS = 20, 4_000
 counts = {"calls": 0, "resets": 0, "handed_back": 0, "drains": 0}
 SETTINGS = {"api": {"drain_delay_ms": DELAY_MS, "drain_ms": 1_000 * (GRACE_S - 4)},
             "worker": {"drain_ms": 1_000 * (GRACE_S - 4), "slots": 32, "poll_ms": 5_000}}
-PHASE = {"P1": {}, "P2": {}, "P3": {}}
-stack = rig.Stack(apis=2, workers=2, settings=SETTINGS, one_port=False,
-                  tools=[rig.probe_tool(phases=PHASE)])
+stack = rig.Stack(apis=2, workers=2, settings=SETTINGS, tools=[rig.probe_tool()])
 client = stack.client(api=1)
 
 

@@ -84,7 +84,7 @@ def at_its_end():
         first = effect_of(client.call("windowed", {"n": number}))
         begun = time.monotonic()  # the window began between these two
         tasks = []
-        while time.monotonic() - begun < WINDOW_MS / 1000 + 1.0:
+        while len({task for _, _, task in tasks}) < 2 and time.monotonic() - begun < 60:
             before = time.monotonic()
             task = effect_of(clients[len(tasks) % 2].call("windowed", {"n": number}))["taskId"]
             tasks.append((before - begun, time.monotonic() - sent, task))

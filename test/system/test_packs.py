@@ -129,7 +129,7 @@ def both_apis_see_an_apply():
     apply(FIXTURES)
     applied = time.monotonic()
     for number, who in enumerate(clients):
-        until(lambda who=who: result("resources/list", None, who)["resources"], 2, f"api {number} has it")
+        until(lambda who=who: result("resources/list", None, who)["resources"], 10, f"api {number} has it")
     soon(applied, 1.5, "within a second or so")
     again = apply(FIXTURES).stdout
     check("nothing to do" in again, "the same again changes nothing", again)
@@ -304,7 +304,7 @@ def cursors():
     files = {f"prompts/page-{n:03}.json": says(str(n)) for n in range(250)}
     apply(folder("pages", {"pack.json": {"name": "pages"}, **files}))
     for who in clients:
-        until(lambda who=who: "nextCursor" in result("prompts/list", None, who), 3, "the pages are there")
+        until(lambda who=who: "nextCursor" in result("prompts/list", None, who), 10, "the pages are there")
     names = pages()
     equal(names, sorted(names), "over pages and APIs, in order")
     equal(len([name for name in names if name.startswith("page-")]), 250, "and each one once")
@@ -511,7 +511,7 @@ def one_name_one_pack():
     equal(stack.query("SELECT name, version FROM holdfast.pack ORDER BY name"), before, "and nothing changed")
     refused("prompts/get", {"name": "new"}, "not by half either")
     apply(folder("late", {"pack.json": {"name": "late"}}))
-    until(lambda: ask("prompts/get", {"name": "late"}).code == -32602, 3, "an empty pack takes its prompts away")
+    until(lambda: ask("prompts/get", {"name": "late"}).code == -32602, 10, "an empty pack takes its prompts away")
     apply(folder("thief", {"pack.json": {"name": "thief"}, "prompts/late.json": says("mine")}))
     equal(contents("late")[0]["text"], "mine", "and the name is free")
 

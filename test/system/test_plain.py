@@ -271,7 +271,7 @@ def hang_up_parks():
                 continue
             effect_id, line, what = hang_up(way, wait)
             parked(effect_id, what)
-            until(lambda line=line: rig.process_gone(line["pid"]), 3, f"{what}: program gone")
+            until(lambda line=line: rig.process_gone(line["pid"]), 10, f"{what}: program gone")
             time.sleep(0.4)
             equal(starts(effect_id), ["P1", "P2", "P3"], f"{what}: nothing starts")
             equal(stack.effects_by_id().get(effect_id), 1, f"{what}: one effect so far")
@@ -547,7 +547,7 @@ def companions_cancel():
                   ("cancelled", effect_id, "maybe"), f"cancelled, {key}: data")
             if key != "argument":
                 equal(answer["error"]["code"], 1001, f"cancelled, {key}: code")
-        until(lambda line=line: rig.process_gone(line["pid"]), 3, "cancelled: program gone")
+        until(lambda line=line: rig.process_gone(line["pid"]), 10, "cancelled: program gone")
         told = companion(client, "task_result", {"effect_id": effect_id, "tool": "probe"})
         equal(told["structuredContent"]["type"], "cancelled", "cancelled: task_result")
     # Parked: its status says how to go on, at once; and a cancel ends it.

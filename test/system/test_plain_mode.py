@@ -337,7 +337,7 @@ def endings():
     equal((result["status"], len(noted(effect_id))), ("failed", 2), "hang: failed")
     check("timed out after" in json.dumps(result), "hang: it says so", result)
     pid = int((stack.folder / f"{effect_id}.pid").read_text())
-    until(lambda: rig.process_gone(pid), 3, "hang: its child is gone")
+    until(lambda: rig.process_gone(pid), 10, "hang: its child is gone")
     for worker in stack.workers:
         check(worker.alive(), f"{worker.name} lives")
 

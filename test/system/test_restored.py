@@ -320,7 +320,7 @@ def old_copy(stack):
         old.accept(name)
     backup = stack.places["backup"]
     since = now_text()
-    backup.copy(stack.cluster)
+    pair.copy(backup, stack.cluster)
     tail(stack, old)
     swap(stack.cluster, backup)
     asked(stack, "an old copy", (stack.apis[0], stack.workers[1], stack.maintains[0]))
@@ -331,7 +331,7 @@ def old_copy(stack):
           "the claims of before are void")
     each_class(stack, old)
     before = stack.query("SELECT restored, incarnation FROM holdfast.cluster"), stack.state(
-        stack, old.tasks["r_unsafe-1"])
+        old.tasks["r_unsafe-1"])
     check("already" in restored(stack, "--since", since, "--yes", *BY), "twice is once")
     equal((stack.query("SELECT restored, incarnation FROM holdfast.cluster"),
            stack.state(old.tasks["r_unsafe-1"])), before, "twice is once")

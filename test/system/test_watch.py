@@ -3,12 +3,8 @@
 in force within seconds, however the editor saves; what is broken is told and the version before
 stays; a task that runs keeps the version it began with."""
 
-import atexit
-import json
-import pathlib
 import shutil
 import signal
-import tempfile
 import time
 
 import rig
@@ -27,19 +23,12 @@ def script(word):
     return f"#!/bin/sh\ncat > /dev/null\n{SLOW}printf '{{\"word\": \"{word}\"}}'\n"
 
 
-def make_tool(folder, name):
-    folder.mkdir()
-    (folder / "work").write_text(script("first"))
-    (folder / "work").chmod(0o755)
-    (folder / "tool.json").write_text(json.dumps({
-        "name": name, "description": "A tool that is being written.",
-        "inputSchema": {"type": "object", "required": ["effect_id"], "additionalProperties": False,
-                        "properties": {"effect_id": {"type": "string", "minLength": 1}}},
-        "poll_interval_ms": 50, "deadline_ms": 120_000,
-        "phases": [{"name": "work", "kind": "program", "mode": "plain", "command": ["./work"],
-                    "effect": "pure", "timeout_ms": 90_000, "attempts": 1, "env": ["RIG_FOLDER"]}],
-        "result": {"text": "done", "structured": {"$from": "/state/work"}}}, indent=1))
-    return folder
+def make_tool(name):
+    return rig.make_tool(
+        name, [{"name": "work", "kind": "program", "mode": "plain", "command": ["./work"],
+                "effect": "pure", "timeout_ms": 90_000, "attempts": 1, "env": ["RIG_FOLDER"]}],
+        programs={"work": script("first")}, poll_interval_ms=50, deadline_ms=120_000,
+        result={"text": "done", "structured": {"$from": "/state/work"}})
 
 
 def word_of(answer):
@@ -151,10 +140,7 @@ def running_task(author):
 
 def main():
     stack = rig.Stack(workers=1, tools=(), settings={"worker": {"poll_ms": 50}})
-    parent = pathlib.Path(tempfile.mkdtemp(prefix="hf-tool-"))
-    atexit.register(shutil.rmtree, parent, True)
-    folder, other = make_tool(parent / "written", "written"), make_tool(parent / "other", "other")
-    broken = make_tool(parent / "broken", "broken")
+    folder, other, broken = map(make_tool, ("written", "other", "broken"))
     (broken / "tool.json").write_text("{")
     watch = stack.start("watch", [rig.ROOT / "deploy" / "watch", rig.HOLDFAST, folder, other, broken])
     author = Author(stack, folder, watch)

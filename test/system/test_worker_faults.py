@@ -162,8 +162,8 @@ def holder_of(effect_id, gate):
 
 
 def sigterm():
-    """Pure work is handed back at once; another worker starts it, and no attempt is spent. A
-    machine that stands still is late with one."""
+    """Pure work is handed back at once, before it could be taken from a dead one; another worker
+    starts it, and no attempt is spent. A machine that stands still is late with one."""
     late = []
     for _ in range(5):
         effect_id, task_id = begin({"P3": [{"gate": "in"}]})
@@ -173,7 +173,7 @@ def sigterm():
         stack.open_gate(effect_id, "in")
         equal(client.wait(task_id).result["status"], "completed", "SIGTERM: completed elsewhere")
         second = starts(effect_id, "P3")[-1]
-        late += [second["at"] - asked] * (second["at"] - asked > 1)
+        late += [second["at"] - asked] * (second["at"] - asked > 2)
         equal([line["attempt"] for line in starts(effect_id, "P3")], [1, 1],
               "SIGTERM: no attempt spent")
         equal([len(starts(effect_id, phase)) for phase in ("P1", "P2")], [1, 1],
