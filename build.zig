@@ -178,8 +178,8 @@ pub fn build(b: *std.Build) void {
     program.root_module.addCSourceFiles(.{ .root = b.path("runtime"), .files = &program_tested, .flags = p.flags() });
     _ = p.suite(tests, "api", "api", &api_tests, &.{ api, runtime });
     _ = p.suite(tests, "worker", "worker", &worker_tests, &.{ worker, runtime });
-    _ = p.suite(tests, "worker-program", "worker", &worker_program_tests, &.{ worker, runtime, sdk });
-    _ = p.suite(tests, "worker-wait", "worker", &worker_wait_tests, &.{ worker, runtime });
+    _ = p.suite(tests, "worker_program", "worker", &worker_program_tests, &.{ worker, runtime, sdk });
+    _ = p.suite(tests, "worker_wait", "worker", &worker_wait_tests, &.{ worker, runtime });
 
     // zig build sim: the inner harness, a million tasks; `zig build sim-bin` only builds it, as
     // zig-out/test/sim.

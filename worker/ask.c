@@ -1,3 +1,5 @@
+/* ask.c - what came is in the claim, as rows of the inbox. A question whose answer does not fit is
+ * asked again under KEY.2, KEY.3 and so on: what was answered once stands. */
 #include "worker/ask.h"
 
 #include "runtime/base.h"

@@ -1,3 +1,4 @@
+/* last_words.c - of stderr the end counts, of stdout the beginning: there the result was due. */
 #include "worker/last_words.h"
 
 #include "runtime/base.h"

@@ -1,3 +1,4 @@
+/* remote.c - a list in no order, walked for each request: few hosts are remembered. */
 #include "worker/remote.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* retry.c - integers alone, and no product that could leave int64_t. */
 #include "worker/retry.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* say.c - what FRAMES.md and PLAIN.md promise a tool to find. */
 #include "worker/say.h"
 
 #include "runtime/base.h"

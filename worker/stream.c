@@ -1,3 +1,4 @@
+/* stream.c - buffers grow with what comes and are given back when empty: a large frame is rare. */
 #include "worker/stream.h"
 
 #include <errno.h>

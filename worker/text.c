@@ -1,3 +1,4 @@
+/* text.c - byte by byte, since what comes may be anything. */
 #include "worker/text.h"
 
 #include "runtime/base.h"

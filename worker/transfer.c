@@ -1,3 +1,4 @@
+/* transfer.c - callbacks of curl note what happened; transfer_answer says what it means. */
 #include "worker/transfer.h"
 
 #include <arpa/inet.h>

@@ -34,3 +34,11 @@ HF_TEST(text, a_cut_is_marked_and_keeps_characters_whole)
 		cr_assert_leq(out.len, max);
 	}
 }
+
+HF_TEST(text, white_space_goes_at_the_ends_alone)
+{
+	cr_assert(slice_is(text_trim(slice_of(" \t\r\na b\r\n")), "a b"));
+	cr_assert(slice_is(text_trim(slice_of("a")), "a"));
+	cr_assert_eq(text_trim(slice_of(" \n ")).len, 0);
+	cr_assert_eq(text_trim((struct slice){}).len, 0);
+}
