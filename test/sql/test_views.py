@@ -4,14 +4,12 @@ read no more than they must."""
 
 import json
 import os
-import pathlib
 import subprocess
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import psycopg  # noqa: E402
-from sql_rig import Bench, Store, new_incarnation, rig  # noqa: E402
-from rig import check, equal  # noqa: E402
+import psycopg
+
+from sql_rig import Bench, Store, new_incarnation, rig
+from rig import check, equal
 
 counts = {"states": 0, "refused": 0, "rows": 0}
 ROWS = 1_000_000
