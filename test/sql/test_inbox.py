@@ -5,9 +5,8 @@ answers sent again; the backstop that must find nothing, and does find what is p
 import json
 import random
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from sql_rig import Bench, Late, Store, rig, week_of  # noqa: E402
-from rig import check, equal  # noqa: E402
+from sql_rig import Bench, Late, Store, rig, week_of
+from rig import check, equal
 
 counts = {"races": 0, "storms": 0}
 STORMS = 120

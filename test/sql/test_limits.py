@@ -3,16 +3,14 @@ between, nothing leaked, no tenant in another's way, backlogs refused; and what 
 table of a million rows."""
 
 import os
-import pathlib
 import random
 import threading
 import time
 
 import psycopg
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from sql_rig import Bench, Late, Store, digest, new_incarnation, rig, week_of  # noqa: E402
-from rig import check, equal  # noqa: E402
+from sql_rig import Bench, Late, Store, digest, new_incarnation, rig, week_of
+from rig import check, equal
 
 counts = {"claims": 0, "kills": 0, "looks": 0}
 CLAIMERS = 8

@@ -2,17 +2,13 @@
 controlled points, and each rule of the design with the experiment that broke it."""
 
 import os
-import pathlib
 import random
-import sys
 import time
 
 import psycopg
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
-import rig  # noqa: E402
-from rig import check, equal  # noqa: E402
-from sql_rig import Bench, Late, Store, digest, new_incarnation, week_of  # noqa: E402
+from sql_rig import Bench, Late, Store, digest, new_incarnation, rig, week_of
+from rig import check, equal
 
 counts = {"races": 0, "storm_calls": 0}
 DEADLOCK_ROUNDS = 60

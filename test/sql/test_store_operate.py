@@ -2,13 +2,9 @@
 
 import json
 import os
-import pathlib
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
-import rig  # noqa: E402
-from rig import check, equal  # noqa: E402
-from sql_rig import Bench, Late, Store, digest, new_incarnation, week_of  # noqa: E402
+from sql_rig import Bench, Late, Store, digest, new_incarnation, rig, week_of
+from rig import check, equal
 
 counts = {"races": 0}
 RACE_ROUNDS = 300
