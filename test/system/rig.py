@@ -2,9 +2,9 @@
 client that declares Tasks, the downstream's own ledger, and counted checks.
 
 A test is a program: it makes a Stack (always cleaned up, also on SIGTERM), hands its parts to run(),
-calls check() for each thing that must hold, and ends with finish(), which prints one JSON line with what was done and
-exits 1 when a check failed or less was done than the test promises. Effects are counted in the
-downstream's ledger, never in our own tables.
+calls check() for each thing that must hold, and ends with finish(), which prints one JSON line with
+what was done and exits 1 when a check failed or less was done than the test promises. Effects are
+counted in the downstream's ledger, never in our own tables.
 """
 
 import atexit
