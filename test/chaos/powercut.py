@@ -75,7 +75,8 @@ class PowerWorld(world.World):
         while (rig.proc_stat(parent) or "Z")[0] not in "TZ" and time.monotonic() < end:
             pass
         pids = [parent, *(int(path.name) for path in pathlib.Path("/proc").iterdir()
-                          if path.name.isdigit() and (rig.proc_stat(path.name) or "??")[1] == str(parent))]
+                          if path.name.isdigit()
+                          and (rig.proc_stat(path.name) or "ZZ")[1] == str(parent))]
         for pid in pids[1:]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)

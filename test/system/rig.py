@@ -1,10 +1,10 @@
 """The harness of the system tests: a private Postgres, the processes of a whole Holdfast, an MCP
 client that declares Tasks, the downstream's own ledger, and counted checks.
 
-A test is a program: it makes a Stack (always cleaned up, also on SIGTERM), calls check() for each
-thing that must hold, and ends with finish(), which prints one JSON line with what was done and
-exits 1 when a check failed or less was done than the test promises. Effects are counted in the
-downstream's ledger, never in our own tables.
+A test is a program: it makes a Stack (always cleaned up, also on SIGTERM), hands its parts to run(),
+calls check() for each thing that must hold, and ends with finish(), which prints one JSON line with
+what was done and exits 1 when a check failed or less was done than the test promises. Effects are
+counted in the downstream's ledger, never in our own tables.
 """
 
 import atexit
