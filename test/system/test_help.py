@@ -125,6 +125,21 @@ def wrong_use():
     refused(["tools", "list"], 2, "unknown setting HOLDFAST_NONSENSE", HOLDFAST_NONSENSE="1")
     refused(["worker", "--lease", "1"], 2, "unknown flag --lease (nearest: --lease-ms); see")
     refused(["task", "list", "--tol", "x"], 2, "(nearest: --tool)")
+    for words, has in ((["bench", "quick"], "give one work: accept, run, poll, repeat, latency or front"),
+                       (["bench", "accept", "--dir", ""], "--dir is empty"),
+                       (["bench", "accept", "--clients", "0"], "--clients: `0` is not a whole number"),
+                       (["call", "x", "--arg", "a:=no"], "--arg: the value of a is no JSON: "),
+                       (["task", "list", "--state", "gone"], "--state: `gone` is none of ready, "),
+                       (["step", "--key"], "--key takes the number"),
+                       (["ask", "key", "{"], "the request is no JSON: byte 1: "),
+                       (["settle", "x", "done", "--by", "", "--why", "b"], "--by is empty"),
+                       (["maintain"], "no database named: set HOLDFAST_DSN or --maintain-dsn")):
+        refused(words, 2, has)
+    lost = run("call", "x", "--url", "http://127.0.0.1:1", "--effect-id", "e")
+    check(lost.returncode == 1 and "\nnothing was done\n" in lost.stderr, "a call that never left", lost.stderr)
+    # libpq's reason would quote it.
+    refused(["migrate"], 3, "the DSN is no Postgres connection string; nothing was done",
+            HOLDFAST_DSN="postgresql://u:s3cret@[x/")
     check("give --keys-file FILE" in run("worker", HOLDFAST_DSN="host=/nowhere").stderr, "the flag is named")
     for words in ASKING:
         refused(words, 2, "no database named: set HOLDFAST_DSN or --dsn")
@@ -150,4 +165,4 @@ stack = rig.Stack(apis=0, workers=0, maintain=False, tools=[])
 with stack.cluster.connect("postgres") as admin:
     admin.execute("CREATE DATABASE older")
 wrong_database(stack.cluster.dsn(), stack.cluster.dsn(database="older"))
-rig.finish("help", counts, {"commands": 19, "words": 190, "refusals": 70, "types": 22})
+rig.finish("help", counts, {"commands": 19, "words": 190, "refusals": 90, "types": 22})
