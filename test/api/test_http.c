@@ -19,7 +19,7 @@ constexpr size_t BODY_BYTES_MAX = 4'096;
 #define CHUNKED(body)       POST("Transfer-Encoding: chunked\r\n", body)
 
 /* Bytes that may hold a NUL. */
-#define BYTES(text) { text, sizeof text - 1 }
+#define BYTES(text) { (text), sizeof(text) - 1 }
 
 struct good {
 	struct slice bytes;

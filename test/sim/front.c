@@ -49,6 +49,9 @@ static const struct caller *caller_of(const struct call *call)
 	return call->server;
 }
 
+/* --- requests: api/mcp.h
+ * -------------------------------------------------------------------------- */
+
 static void end(struct request *request, enum front_end how, int code, struct slice text)
 {
 	struct caller *caller = container_of(request, struct caller, request);
@@ -126,6 +129,9 @@ bool header_accepts_events(const struct call *call)
 	return caller_of(call)->asked.events;
 }
 
+/* --- callers
+ * ----------------------------------------------------------------------------------------- */
+
 struct accept_call front_accept_call(const struct effect *effect, bool by_argument)
 {
 	static char text[2][64];
@@ -191,6 +197,9 @@ struct process *front_draw(void)
 	}
 	return nullptr;
 }
+
+/* --- the process
+ * --------------------------------------------------------------------------------------- */
 
 static size_t on_open(void *ctx)
 {
