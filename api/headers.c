@@ -22,7 +22,7 @@ static bool next_piece(struct slice *rest, char mark, struct slice *piece)
 			at++;
 	}
 	at = at < rest->len ? at : rest->len;
-	*piece = text_trimmed((struct slice){ rest->data, at });
+	*piece = slice_trim((struct slice){ rest->data, at });
 	*rest = at < rest->len ? (struct slice){ rest->data + at + 1, rest->len - at - 1 }
 			       : (struct slice){};
 	return true;

@@ -420,7 +420,7 @@ static bool end_head(struct http *http)
 	if (!http->headers_whole || request->headers_count != http->lines)
 		return refuse(http, 400, "malformed request");
 	for (size_t i = 0; i < request->headers_count; i++)
-		http->headers[i].value = text_trimmed(http->headers[i].value);
+		http->headers[i].value = slice_trim(http->headers[i].value);
 	struct slice host = {};
 	if (!check_host(http, &host) || !check_target(http, host) || !check_length(http) ||
 	    !check_wishes(http))

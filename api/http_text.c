@@ -65,15 +65,6 @@ bool text_split(struct slice *rest, char byte, struct slice *out)
 	return true;
 }
 
-struct slice text_trimmed(struct slice text)
-{
-	while (text.len && (text.data[0] == ' ' || text.data[0] == '\t'))
-		text.data++, text.len--;
-	while (text.len && (text.data[text.len - 1] == ' ' || text.data[text.len - 1] == '\t'))
-		text.len--;
-	return text;
-}
-
 bool text_is_uri(struct slice text, const char *also)
 {
 	for (size_t i = 0; i < text.len; i++) {

@@ -14,8 +14,6 @@ bool text_is_any_case(struct slice a, const char *text);
 bool text_begins_any_case(struct slice text, struct slice start);
 /* One or more visible ASCII characters, no space: what names and effect IDs are made of. */
 bool text_is_visible(struct slice text);
-/* Without the spaces and tabs around it. */
-struct slice text_trimmed(struct slice text);
 /* Cuts the text before the first `byte`, and the byte, off `rest`; false when there is none. */
 bool text_split(struct slice *rest, char byte, struct slice *out);
 /* Unreserved characters, sub-delimiters, whole percent escapes (RFC 3986 2), and what `also` has.

@@ -15,7 +15,7 @@
 #include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
-#include "worker/timer.h"
+#include "runtime/timer.h"
 
 constexpr size_t PROGRESS_ROWS_MAX = 256; /* of one beat; the rest goes with the next */
 constexpr int64_t FAILED_MS = 500;        /* from a beat that failed to the next */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "runtime/base.h"
-#include "worker/timer.h"
+#include "runtime/timer.h"
 
 struct curl_loop {
 	struct ev_loop *loop;

@@ -21,12 +21,12 @@
 #include "runtime/buf.h"
 #include "runtime/clock.h"
 #include "runtime/metrics.h"
+#include "runtime/timer.h"
 #include "worker/breaker.h"
 #include "worker/curl_loop.h"
 #include "worker/egress.h"
 #include "worker/remote.h"
 #include "worker/retry.h"
-#include "worker/timer.h"
 #include "worker/transfer.h"
 
 struct downstream {

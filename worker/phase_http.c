@@ -40,13 +40,13 @@
 #include "runtime/base.h"
 #include "runtime/json.h"
 #include "runtime/random.h"
+#include "runtime/timer.h"
 #include "runtime/value.h"
 #include "worker/downstream.h"
 #include "worker/http_request.h"
 #include "worker/phase.h"
 #include "worker/run.h"
 #include "worker/text.h"
-#include "worker/timer.h"
 #include "worker/worker.h"
 
 constexpr size_t STATE_TEXT_LEN_MAX = 64 << 10; /* of {"text": …} */

@@ -23,6 +23,7 @@
 #include "runtime/buf.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
+#include "runtime/timer.h"
 #include "runtime/value.h"
 #include "worker/host.h"
 #include "worker/last_words.h"
@@ -30,7 +31,6 @@
 #include "worker/run.h"
 #include "worker/say.h"
 #include "worker/texts.h"
-#include "worker/timer.h"
 #include "worker/worker.h"
 
 constexpr int64_t SEND_POLL_MS = 50;       /* between two looks at the lease */

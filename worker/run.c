@@ -35,9 +35,9 @@
 #include "runtime/clock.h"
 #include "runtime/config.h"
 #include "runtime/log.h"
+#include "runtime/timer.h"
 #include "worker/run_private.h"
 #include "worker/text.h"
-#include "worker/timer.h"
 #include "worker/worker.h"
 
 constexpr int64_t COPY_DELAY_MS = 5'000;   /* until somebody has confirmed it */

@@ -3,8 +3,8 @@
  * left a worker runs one at a time. The poison among them ends alone, and the others find out that
  * they are well. */
 #include "runtime/random.h"
+#include "runtime/timer.h"
 #include "worker/run_private.h"
-#include "worker/timer.h"
 #include "worker/worker.h"
 
 constexpr int64_t APART_MS = 2'000; /* until who has to wait asks again */

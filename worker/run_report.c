@@ -12,9 +12,9 @@
 #include "runtime/log.h"
 #include "runtime/metrics.h"
 #include "runtime/random.h"
+#include "runtime/timer.h"
 #include "worker/retry.h"
 #include "worker/run_private.h"
-#include "worker/timer.h"
 
 constexpr int64_t CRASH_FIRST_MS = 500; /* wait after the first crash of a task */
 constexpr int64_t CRASH_MAX_MS = 60'000;

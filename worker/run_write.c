@@ -6,9 +6,9 @@
 #include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
+#include "runtime/timer.h"
 #include "worker/run_private.h"
 #include "worker/text.h"
-#include "worker/timer.h"
 #include "worker/worker.h"
 
 constexpr int64_t REFUSED_PAUSE_MS = 1'000; /* between two tries of a write that was refused */

@@ -13,7 +13,7 @@
 #include "runtime/base.h"
 #include "runtime/clock.h"
 #include "runtime/log.h"
-#include "worker/timer.h"
+#include "runtime/timer.h"
 
 struct versions {
 	struct ev_loop *loop;

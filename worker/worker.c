@@ -37,13 +37,13 @@
 #include "runtime/random.h"
 #include "runtime/sqlphase.h"
 #include "runtime/store.h"
+#include "runtime/timer.h"
 #include "worker/beat.h"
 #include "worker/downstream.h"
 #include "worker/host.h"
 #include "worker/keeper.h"
 #include "worker/phase.h"
 #include "worker/run.h"
-#include "worker/timer.h"
 #include "worker/versions.h"
 
 constexpr int CLAIM_TASKS_MAX = 64; /* of one claim */
