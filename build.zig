@@ -20,7 +20,7 @@ const runtime_files = [_][]const u8{
     "json_number.c", "json_scan.c", "key.c", "lineage.c", "listen.c", "log.c", "metrics.c", "monitor.c",
     "pgdial.c", "pgfail.c", "pgvalue.c", "random.c", "resolve.c", "rfc3339.c", "schema.c",
     "schema_check.c", "schema_pattern.c",
-    "sql_text.c", "sqlphase.c", "store.c", "store_api.c", "store_artifact.c", "store_worker.c",
+    "sql_text.c", "sqlphase.c", "stop_signals.c", "store.c", "store_api.c", "store_artifact.c", "store_worker.c",
     "task.c", "template.c", "tool.c", "tool_check.c", "tool_effect.c", "tool_http.c", "tool_input.c",
     "tool_parse.c", "tool_phase.c", "tool_plain.c", "trace.c", "uri_template.c", "value.c",
 };

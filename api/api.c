@@ -322,11 +322,7 @@ static enum hf_code api_open(struct api *api, struct hf_err *err)
 	ev_timer_init(&api->refresh, on_refresh, 0, CATALOG_REFRESH_S);
 	ev_timer_start(api->loop, &api->refresh);
 	ev_timer_init(&api->drain, on_drain, DRAIN_LOOK_S, DRAIN_LOOK_S);
-	ev_signal_init(&api->terminate, on_signal, SIGTERM);
-	ev_signal_init(&api->interrupt, on_signal, SIGINT);
-	api->terminate.data = api->interrupt.data = api;
-	ev_signal_start(api->loop, &api->terminate);
-	ev_signal_start(api->loop, &api->interrupt);
+	stop_signals_start(&api->signals, api->loop, on_signal, api);
 	return HF_OK;
 }
 
@@ -347,8 +343,7 @@ static void api_close(struct api *api)
 	api->companions = companions_free(api->companions);
 	ev_timer_stop(api->loop, &api->refresh);
 	ev_timer_stop(api->loop, &api->drain);
-	ev_signal_stop(api->loop, &api->terminate);
-	ev_signal_stop(api->loop, &api->interrupt);
+	stop_signals_stop(&api->signals, api->loop);
 	api->catalog = catalog_free(api->catalog);
 	api->keyring = keyring_free(api->keyring);
 	api->packs = packs_free(api->packs);

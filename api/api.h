@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "api/ladder.h"
+#include "runtime/stop_signals.h"
 
 struct auth;
 struct call;
@@ -47,7 +48,7 @@ struct api {
 	struct listener *listener;
 	struct monitor *monitor;
 	ev_timer refresh, drain;
-	ev_signal terminate, interrupt;
+	struct stop_signals signals;
 	bool refusing;          /* connections, as drain_delay_ms is over */
 	int64_t drain_until_ms; /* of drain_delay_ms, then of drain_ms, on the boot clock */
 	bool leaving;           /* the store is being told that nobody is here any more */
@@ -56,7 +57,7 @@ struct api {
 	struct request *waiting_next; /* came while it was read: for the one after */
 };
 
-/* Serves until SIGTERM or SIGINT, then drains. Returns an exit code (runtime/command.h). */
+/* Serves until SIGTERM, SIGINT or SIGHUP, then drains. Returns an exit code (runtime/command.h). */
 int api_run(const struct config *config);
 
 /* Reads the catalog once more and then calls `go_on`; ends the request where the store is away. */

@@ -16,6 +16,7 @@
 #include "runtime/monitor.h"
 #include "runtime/pgrun.h"
 #include "runtime/random.h"
+#include "runtime/stop_signals.h"
 #include "runtime/task.h"
 
 constexpr int ROWS_A_ROUND = 200;           /* of each sweep */
@@ -46,7 +47,7 @@ struct look {
 struct maintain {
 	const struct config *config;
 	struct ev_loop *loop; /* turned wherever something is waited for */
-	ev_signal terminate, interrupt;
+	struct stop_signals signals;
 	struct monitor *monitor;
 	PGconn *conn;
 	struct uuid id;
@@ -556,11 +557,7 @@ static enum hf_code set_up(struct maintain *m, struct hf_err *err)
 	m->id = uuid_new();
 	uuid_format(&m->id, m->incarnation);
 	signal(SIGPIPE, SIG_IGN);
-	ev_signal_init(&m->terminate, on_signal, SIGTERM);
-	ev_signal_init(&m->interrupt, on_signal, SIGINT);
-	m->terminate.data = m->interrupt.data = m;
-	ev_signal_start(m->loop, &m->terminate);
-	ev_signal_start(m->loop, &m->interrupt);
+	stop_signals_start(&m->signals, m->loop, on_signal, m);
 	pg_turn(m->loop, &m->stop);
 	return monitor_open(m->loop, m->config->metrics_listen, 'm', &hooks, &m->monitor, err);
 }
@@ -630,8 +627,7 @@ static void tear_down(struct maintain *m)
 	}
 	PQfinish(m->conn);
 	m->monitor = monitor_close(m->monitor);
-	ev_signal_stop(m->loop, &m->terminate);
-	ev_signal_stop(m->loop, &m->interrupt);
+	stop_signals_stop(&m->signals, m->loop);
 	pg_turn(nullptr, nullptr);
 	free(m->looks);
 }

@@ -36,6 +36,7 @@
 #include "runtime/monitor.h"
 #include "runtime/random.h"
 #include "runtime/sqlphase.h"
+#include "runtime/stop_signals.h"
 #include "runtime/store.h"
 #include "runtime/timer.h"
 #include "worker/beat.h"
@@ -82,7 +83,7 @@ struct worker {
 	ev_timer claim;
 	bool lost, taken; /* the incarnation is; `taken` as beat_hooks.lost says */
 	ev_timer renew;
-	ev_signal term, interrupt;
+	struct stop_signals signals;
 	ev_timer drain; /* drain_ms, then LEAVE_MS */
 	bool abandoned; /* drain_ms are over: so is all that runs */
 	ev_timer look;  /* for the end */
@@ -574,11 +575,7 @@ static void init_watchers(struct worker *worker)
 	ev_init(&worker->renew, on_renew);
 	ev_init(&worker->drain, on_drained);
 	ev_init(&worker->look, on_look);
-	ev_signal_init(&worker->term, on_signal, SIGTERM);
-	ev_signal_init(&worker->interrupt, on_signal, SIGINT);
-	worker->term.data = worker->interrupt.data = worker;
-	ev_signal_start(worker->loop, &worker->term);
-	ev_signal_start(worker->loop, &worker->interrupt);
+	stop_signals_start(&worker->signals, worker->loop, on_signal, worker);
 	signal(SIGPIPE, SIG_IGN);
 }
 

@@ -18,7 +18,7 @@ struct sqlphase_pool;
 struct store;
 struct worker;
 
-/* Runs until SIGTERM or SIGINT; returns the exit code of the process. `config` was loaded for role
+/* Runs until SIGTERM, SIGINT or SIGHUP; returns the exit code of the process. `config` was loaded for role
  * 'w' and is borrowed. */
 int worker_main(const struct config *config);
 
