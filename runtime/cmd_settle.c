@@ -25,17 +25,28 @@ struct options {
 /* Where the task stands: what settle() has to be told of its phase. */
 struct place {
 	char *phase; /* heap */
-	char *reads; /* heap, nullable: the first place where a later part reads its state */
+	char
+	    *reads; /* heap, nullable: a place that a later part reads, and --state does not have */
 	int64_t visible_within_ms;
 };
 
-/* The first pointer of a template into the state of that phase. */
-static char *reads_of(const char *doc, const char *phase)
+/* `{}` says that it gave nothing, and --force that whoever settles knows better. */
+static bool has(const struct options *options, struct slice pointer)
+{
+	struct slice state = json_trim(slice_of(options->state ? options->state : "")), value;
+	return options->force || slice_is(state, "{}") ||
+	       (options->state && json_scan(state, nullptr) == HF_OK &&
+		json_pointer(state, pointer, &value));
+}
+
+/* The first pointer of a template into the state of that phase that leads nowhere. */
+static char *reads_of(const struct options *options, const char *doc, const char *phase)
 {
 	char *place = hf_format("/state/%s", phase), *reads = nullptr;
 	for (const char *at = doc; !reads && (at = strstr(at, place)); at++) {
-		size_t len = strcspn(at, "\"}");
-		if (at[strlen(place)] == '/' || len == strlen(place))
+		size_t len = strcspn(at, "\"}"), skip = strlen(place);
+		bool reaches_in = at[skip] == '/' || len == skip;
+		if (reaches_in && !has(options, (struct slice){ at + skip, len - skip }))
 			reads = hf_format("%.*s", (int)len, at);
 	}
 	free(place);
@@ -74,7 +85,7 @@ static enum hf_code place_find(PGconn *conn, const struct options *options, stru
 		if (text)
 			place->phase = hf_format("%s%s", undoing ? "undo:" : "", text);
 		if (text && !undoing && PQgetvalue(result, 0, 2)[0] == 't')
-			place->reads = reads_of(doc.data, text);
+			place->reads = reads_of(options, doc.data, text);
 		free(text);
 	}
 	if (visible.len > 0 && !json_integer(visible, &place->visible_within_ms))
@@ -106,12 +117,12 @@ static enum hf_code settle(PGconn *conn, struct options *options, char **answer,
 	hf_try(task_find(conn, options->task, &options->id, err));
 	hf_try(place_find(conn, options, &place, err));
 	enum hf_code code = state_text(options->state, &state, err);
-	if (code == HF_OK && !options->state && place.reads &&
-	    strcmp(options->verdict, "done") == 0)
+	if (code == HF_OK && place.reads && strcmp(options->verdict, "done") == 0)
 		code = hf_fail(err, HF_INVALID,
-			       "nothing was done: the tool reads %s, so say what phase %s gave, "
+			       "nothing was done: the tool reads %s%s, so say what phase %s gave, "
 			       "with --state '{...}' ('{}': nothing)",
-			       place.reads, place.phase);
+			       place.reads, options->state ? ", which --state does not have" : "",
+			       place.phase);
 	if (code == HF_OK) {
 		char week[16], visible[24];
 		snprintf(week, sizeof week, "%d", task_id_week(&options->id));

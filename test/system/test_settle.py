@@ -8,7 +8,8 @@ from rig import check, equal, until
 
 counts = {"unknown": 0, "settled": 0, "refused": 0}
 
-stack = rig.Stack(workers=1, tools=[rig.http_tool(attempts=1)])
+stack = rig.Stack(workers=1, tools=[rig.http_tool(attempts=1, members={
+    "result": {"text": "entry {/state/post/effect}", "structured": {"answer": {"$from": "/state/post"}}}})])
 client = stack.client()
 
 
@@ -51,10 +52,12 @@ faults = {settle(task, "perhaps", *by, code=2), settle(task, *by, code=2),
 equal(len(faults), 4, "each fault has its own text")
 settle(task, "done", *by, "--state", "{", code=1)
 check("/state/post" in settle(task, "done", *by, code=1), "done: what the tool reads must be told")
-check("behind" in settle("lost-done", "done", *by, "--state", '{"id":"4711"}'),
+check("/state/post/effect, which" in settle(task, "done", *by, "--state", '{"efect":"4711"}', code=1),
+      "done: at the place where the tool reads it")
+check("behind" in settle("lost-done", "done", *by, "--state", '{"effect":"4711"}'),
       "by its effect ID; what comes next is told")
 ended = client.wait(task).result
-equal((ended["status"], ended["result"]["structuredContent"]), ("completed", {"answer": {"id": "4711"}}),
+equal((ended["status"], ended["result"]["structuredContent"]), ("completed", {"answer": {"effect": "4711"}}),
       "done: it goes on with the state that was given")
 equal(effects("lost-done"), 1, "and nothing was sent again")
 equal(audit(task), [("settle done", "ann", "looked for its key downstream")], "the record names who")
