@@ -4,7 +4,10 @@ read no more than they must."""
 
 import json
 import os
+import pathlib
+import re
 import subprocess
+import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import psycopg  # noqa: E402
@@ -62,7 +65,9 @@ class Views(Bench):
         task_id = self.a.one("SELECT task_id(%s)", task)
         by_id = self.reader.rows(f"SELECT {columns} FROM holdfast.{view} WHERE task_id = %s", task_id)
         called = self.reader.rows(f"SELECT {columns} FROM holdfast.{view}(%s)", task_id)
-        equal(called, by_id, f"{view} is one by both ways")
+        # One look comes later: what is told in seconds may have gone on.
+        seconds = re.compile(r"\b[\d.]+ s\b")
+        equal(seconds.sub("", str(called)), seconds.sub("", str(by_id)), f"{view} is one by both ways")
         return called[0] if len(called) == 1 else called
 
     def stands(self, task, state, reason, act, *words):
@@ -149,6 +154,13 @@ class Tests(Views):
         self.a.beat(self.incarnation)
         self.a.release("retry", claim[:2], delay=3_600_000)
         self.stands(task, "scheduled", "backoff", False, "backs off until", "after attempt 1: why")
+        self.a.rows("UPDATE work SET due = now_() WHERE task = %s RETURNING 1", task)
+        for crashes in ("1 crash", "2 crashes"):
+            claim = self.a.claim(self.incarnation, self.tool)[0]
+            self.a.release("crash", claim[:2], delay=3_600_000)
+            self.stands(task, "scheduled", "backoff", False, f"from now, after {crashes} of 3: why")
+            self.a.rows("UPDATE work SET due = now_() WHERE task = %s RETURNING 1", task)
+        self.a.rows("UPDATE work SET due = now_() + interval '1 h' WHERE task = %s RETURNING 1", task)
         for state, reason, act, words in (
                 ("unknown", "unknown", True, "holdfast settle"), ("waiting", "input", True, "for input"),
                 ("unverified", "unverified", False, "not yet seen"),
