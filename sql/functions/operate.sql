@@ -143,9 +143,9 @@ END $$;
 -- of that phase are of the next generation.
 -- Else why not: the state of an open task, 'tenant' (its tenant is paused), 'place' (an open task goes on
 -- where it stands); 'completed', 'cancelled', 'missing', 'successor' (there is one: it comes back), 'undone'
--- (it was cancelled, and undoing its phases was begun), 'ahead' (of the place where it failed), 'done' (to be repeated was an
--- effect), 'maybe' (that phase may have taken effect, so that it begins there alone), 'not_refused' (a new
--- key without a definitive refusal).
+-- (it was cancelled, and undoing its phases was begun), 'ahead' (of the place where it failed), 'done' (to be
+-- repeated was an effect), 'maybe' (that phase may have taken effect, so that it begins there alone),
+-- 'not_refused' (a new key without a definitive refusal).
 -- Locks the work row; where there is none the week, FOR KEY SHARE, then the effect.
 -- Twice: 'successor', or the state that an open task has by then.
 CREATE OR REPLACE FUNCTION retry(week integer, task bytea, from_phase integer, new_key boolean,
