@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 import rig  # noqa: E402
@@ -391,7 +390,7 @@ class Tests(Bench):
         self.a.step((*claim, 0))
         equal(self.a.one("SELECT intent_put(%s, %s, %s, 1, 'letter')", week_of(task), *claim), "held", "held")
         sent = self.a.one("SELECT at FROM intent WHERE task = %s", task)
-        time.sleep(0.05)
+        self.a.rows("SELECT pg_sleep(0.05)")
         self.a.fail(claim, "attempts_exhausted", "maybe")
         for _ in range(2):
             task = self.a.retry(task)[1]
