@@ -11,16 +11,25 @@
 #include "runtime/command.h"
 #include "runtime/config.h"
 #include "runtime/id.h"
+#include "runtime/json.h"
 #include "runtime/operate.h"
 #include "runtime/pgrun.h"
 #include "runtime/random.h"
 #include "runtime/task_find.h"
+#include "runtime/terminal.h"
 
 constexpr char BATCH_TASKS[] = "200";     /* of one commit */
 constexpr char COUNT_MAX[] = "100001";    /* tasks are counted up to here */
 constexpr char TENANT_BATCH[] = "500";    /* tasks of a tenant that a commit makes due again */
 constexpr char PAUSE_PAGES[] = "256";     /* of `work`, looked through by one commit */
 constexpr size_t RETRY_RANDOM_BYTES = 16; /* of a task ID */
+constexpr size_t WHY_COLUMNS = 1000;
+
+/* Its parameters stand in its head. */
+static const char why_sql[] = {
+#embed "sql/admin/task_why.sql" suffix(, )
+	0
+};
 
 struct options {
 	const char *act;
@@ -114,6 +123,29 @@ static void tell_version(PGconn *conn, const struct options *options, const char
 	       PQgetvalue(result, 0, 1), PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 2));
 }
 
+/* What `task why` says, where the act was refused because the task has ended. False: it has not, or
+ * there is none. */
+static bool tell_ended(PGconn *conn, const struct options *options, const char *answer,
+		       const char *task)
+{
+	bool retries = strcmp(options->act, "retry") == 0;
+	if (strcmp(answer, retries ? "undone" : "missing") != 0)
+		return false;
+	char week[16];
+	snprintf(week, sizeof week, "%d", task_id_week(&options->id));
+	const char *const values[] = { week, task };
+	hf_cleanup(result) PGresult *result = nullptr;
+	hf_cleanup(buf) struct buf text = {};
+	struct slice why;
+	if (pg_run(conn, why_sql, countof(values), values, &result, nullptr) != HF_OK ||
+	    PQntuples(result) != 1 || !json_member(slice_of(PQgetvalue(result, 0, 0)), "why", &why))
+		return false;
+	json_string_decode(why, &text);
+	print_cut(stderr, buf_slice(&text), WHY_COLUMNS);
+	fputc('\n', stderr);
+	return true;
+}
+
 static int act_on_task(PGconn *conn, struct options *options)
 {
 	struct hf_err err = {};
@@ -137,6 +169,8 @@ static int act_on_task(PGconn *conn, struct options *options)
 	const char *text = operate_text(options->act, answer, &done);
 	if (done && strcmp(options->act, "retry") == 0)
 		tell_version(conn, options, task);
+	if (!done && tell_ended(conn, options, answer, task))
+		return EXIT_FAILED;
 	FILE *out = done ? stdout : stderr;
 	fprintf(out, "%s%s%s\n", text, PQgetisnull(result, 0, 1) ? "" : " ",
 		PQgetvalue(result, 0, 1));

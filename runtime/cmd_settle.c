@@ -147,7 +147,19 @@ static enum hf_code settle(PGconn *conn, struct options *options, char **answer,
 	return code;
 }
 
-static int report(const char *verdict, const char *answer, const char *phase)
+/* Whether it stays paused, as it was before it became unknown. */
+static bool is_paused(PGconn *conn, const struct options *options)
+{
+	hf_cleanup(text) char *task = bytea_text(options->id.bytes, TASK_ID_BYTES);
+	const char *const values[] = { task };
+	hf_cleanup(result) PGresult *result = nullptr;
+	return pg_run(conn, "SELECT FROM holdfast.work w WHERE w.task = $1 AND w.state = 'paused'",
+		      1, values, &result, nullptr) == HF_OK &&
+	       PQntuples(result) == 1;
+}
+
+static int report(PGconn *conn, const struct options *options, const char *answer,
+		  const char *phase)
 {
 	static const struct {
 		const char *answer, *text;
@@ -163,12 +175,13 @@ static int report(const char *verdict, const char *answer, const char *phase)
 			return command_failed("settle", texts[i].text);
 		}
 	}
-	if (strcmp(verdict, "done") == 0)
-		printf("settled: phase %s is done, and the task goes on behind it", phase);
-	else if (strcmp(verdict, "absent") == 0)
-		printf("settled: phase %s is not done, and the task goes on there", phase);
-	else
+	bool done = strcmp(options->verdict, "done") == 0;
+	if (strcmp(options->verdict, "fail") == 0)
 		printf("settled: the task has ended failed at phase %s", phase);
+	else
+		printf("settled: phase %s is %sdone, and the task %s %s", phase, done ? "" : "not ",
+		       is_paused(conn, options) ? "is paused again, to be resumed" : "goes on",
+		       done ? "behind it" : "there");
 	puts("; an audit record names who and why");
 	return EXIT_DONE;
 }
@@ -182,7 +195,7 @@ static int run(const char *dsn, struct options *options)
 		return code;
 	hf_cleanup(text) char *answer = nullptr, *phase = nullptr;
 	return settle(conn, options, &answer, &phase, &err) == HF_OK
-		   ? report(options->verdict, answer, phase)
+		   ? report(conn, options, answer, phase)
 		   : command_refused("settle", &err, true);
 }
 

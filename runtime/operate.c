@@ -69,8 +69,8 @@ static const struct {
 	{ "retry", "missing", false, "no such task, or its result is no longer kept" },
 	{ "retry", "successor", false, "it was retried already, as" },
 	{ "retry", "undone", false,
-	  "phases of it were undone: going on after them would not do them again; a call with "
-	  "another effect ID starts anew" },
+	  "it was cancelled, and undoing it failed on the way: going on would do what its client "
+	  "does not want; `holdfast task why` says what still stands" },
 	{ "retry", "ahead", false, "it did not come as far as that phase" },
 	{ "retry", "done", false,
 	  "a phase in between is done and is not pure: its effect would happen again" },
@@ -97,6 +97,7 @@ static const struct {
 	{ "pause", "unknown", false, "it is unknown: nothing runs before `holdfast settle`" },
 	{ "pause", "ending", false, "a cancel is under way, which nothing stops" },
 	{ "resume", "resumed", true, "resumed; due now" },
+	{ "resume", "unknown", true, "resumed; it goes on when `holdfast settle` has said how" },
 	{ "resume", "not_paused", false, "it is not paused" },
 	{ "cancel", "cancelled", true, "cancelled, or being undone" },
 	{ "cancel", "asked", true,

@@ -67,18 +67,21 @@ void print_json_line(FILE *out, struct slice json)
 
 char *span_format(int64_t ms, char *text)
 {
-	constexpr int64_t second = 1000, minute = 60 * second, hour = 60 * minute;
+	constexpr uint64_t second = 1000, minute = 60 * second, hour = 60 * minute;
 	constexpr size_t room = SPAN_TEXT_LEN_MAX + 1;
-	if (ms < second)
-		snprintf(text, room, "%" PRId64 " ms", ms);
-	else if (ms < minute)
-		snprintf(text, room, "%" PRId64 ".%03d s", ms / second, (int)(ms % second));
-	else if (ms < hour)
-		snprintf(text, room, "%" PRId64 " min %02d s", ms / minute,
-			 (int)(ms % minute / second));
+	const char *sign = ms < 0 ? "-" : "";
+	uint64_t span = ms < 0 ? -(uint64_t)ms : (uint64_t)ms;
+	if (span < second)
+		snprintf(text, room, "%s%" PRIu64 " ms", sign, span);
+	else if (span < minute)
+		snprintf(text, room, "%s%" PRIu64 ".%03d s", sign, span / second,
+			 (int)(span % second));
+	else if (span < hour)
+		snprintf(text, room, "%s%" PRIu64 " min %02d s", sign, span / minute,
+			 (int)(span % minute / second));
 	else
-		snprintf(text, room, "%" PRId64 " h %02d min", ms / hour,
-			 (int)(ms % hour / minute));
+		snprintf(text, room, "%s%" PRIu64 " h %02d min", sign, span / hour,
+			 (int)(span % hour / minute));
 	return text;
 }
 

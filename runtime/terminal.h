@@ -16,7 +16,8 @@ void print_cut(FILE *out, struct slice text, size_t columns);
 /* JSON on one line: line feeds, which can only stand between its tokens, become spaces. */
 void print_json_line(FILE *out, struct slice json);
 
-/* "12 ms", "3.120 s", "2 min 05 s", "3 h 07 min"; `text` has room for SPAN_TEXT_LEN_MAX + 1. */
+/* "12 ms", "3.120 s", "2 min 05 s", "3 h 07 min", before a time "-2 min 05 s"; `text` has room for
+ * SPAN_TEXT_LEN_MAX + 1. */
 constexpr size_t SPAN_TEXT_LEN_MAX = 31;
 char *span_format(int64_t ms, char *text);
 

@@ -24,7 +24,7 @@ SELECT json_build_object(
             SELECT max(s.at) OVER (ORDER BY s.place) AS at, 1 AS rank, s.place, json_build_object(
                 'what', s.kind,
                 'at', to_char(s.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
-                'after_ms', greatest(round(extract(epoch FROM s.at - t.accepted) * 1000), 0)::bigint,
+                'after_ms', round(extract(epoch FROM s.at - t.accepted) * 1000)::bigint,
                 'phase', CASE WHEN s.kind <> 'outcome' THEN n.names[s.place / 65536] END,
                 'name', s.name,
                 'place', s.place,
@@ -91,11 +91,9 @@ SELECT json_build_object(
         'asks', (SELECT json_agg(i.key ORDER BY i.asked, i.key) FROM holdfast.inbox i
                  WHERE i.week = t.week AND i.task = t.task AND i.phase = w.phase
                    AND i.how IS NULL),
-        -- Set aside for a limit, it was due at its turn.
-        'due', to_char(CASE w.due WHEN 'infinity' THEN w.turn ELSE w.due END AT TIME ZONE 'UTC',
-                       'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
-        'due_in_ms', round(extract(epoch FROM CASE w.due WHEN 'infinity' THEN w.turn ELSE w.due END
-                                   - clock_timestamp()) * 1000)::bigint) END,
+        -- Set aside for a limit, it was due at its turn. What is unknown or paused is not due.
+        'due', to_char(d.due AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+        'due_in_ms', round(extract(epoch FROM d.due - clock_timestamp()) * 1000)::bigint) END,
     'to_come', CASE WHEN w.task IS NOT NULL THEN (
         SELECT coalesce(json_agg(n.names[i] ORDER BY i), '[]')
         FROM generate_series(w.phase + 1, v.phases - 1) i) END,
@@ -115,5 +113,7 @@ CROSS JOIN LATERAL (SELECT ('[0:127]=' || array_agg(holdfast.phase_name(v.doc, i
                         AS names FROM generate_series(0, 127) i) n
 LEFT JOIN holdfast.principal p ON p.owner = t.owner
 LEFT JOIN holdfast.work w ON w.task = t.task
+CROSS JOIN LATERAL (SELECT CASE WHEN w.state IN ('unknown', 'paused') THEN NULL
+                                WHEN w.due = 'infinity' THEN w.turn ELSE w.due END AS due) d
 LEFT JOIN holdfast.step o ON o.week = t.week AND o.task = t.task AND o.place = 2147483647
 WHERE t.week = $1::integer AND t.task = $2::bytea

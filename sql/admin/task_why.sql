@@ -4,11 +4,13 @@
 SELECT json_build_object('task_id', t.task_id, 'state', t.state, 'act', a.act, 'why', a.why)
 FROM holdfast.tasks t
 LEFT JOIN holdfast.waiting w ON w.week = t.week AND w.task = t.task
--- Of a failed one: whether at its result, and where its version is not the current one, that.
+-- Of a failed one: whether at its result, what a cancel has left, and where its version is not the current
+-- one, that.
 CROSS JOIN LATERAL (SELECT
     EXISTS (SELECT FROM holdfast.step o
             WHERE o.week = t.week AND o.task = t.task AND o.place = 2147483647
               AND o.error::json #>> '{data,type}' = 'result') AS is_result,
+    CASE WHEN t.state = 'failed' THEN holdfast.left_standing(t.week, t.task) END AS standing,
     (SELECT format(' with its version %s; the current one, %s, wants a new effect ID',
                    left(t.version, 12), left(c.version, 12))
      FROM holdfast.tool c WHERE c.name = t.tool AND c.current AND c.version <> t.version) AS other) f
@@ -18,6 +20,9 @@ CROSS JOIN LATERAL (SELECT
     CASE WHEN w.task IS NOT NULL THEN w.why
          WHEN t.successor IS NOT NULL
              THEN format('it failed: %s; an operator retried it as %s', t.message, t.successor)
+         WHEN f.standing IS NOT NULL THEN format('it was cancelled, and undoing what it had done failed: %s; '
+             'still standing: %s. It is not retried, as that would go on; undo by hand what stands. A call '
+             'with a new effect ID starts anew', t.message, f.standing)
          WHEN f.is_result THEN format('it failed: %s; its phases are done, but its result cannot be '
              'made of what they gave, and a retry would make it of the same: mend the tool, and call '
              'with a new effect ID, under which all phases run anew', t.message)

@@ -94,15 +94,58 @@ BEGIN
     RETURN 'due';
 END $$;
 
+-- Promises, of a task whose undo steps were begun, the phases that it has left done, for a person. Null: they
+-- were not. One whose undo step failed may be undone all the same.
+-- Locks nothing.
+-- Twice: as it is by then.
+CREATE OR REPLACE FUNCTION left_standing(week integer, task bytea) RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    failed_at integer;
+    maybe boolean;
+BEGIN
+    IF NOT EXISTS (SELECT FROM event e WHERE e.week = left_standing.week AND e.task = left_standing.task
+                   AND e.kind = 'undo')
+       AND NOT EXISTS (SELECT FROM step s WHERE s.week = left_standing.week AND s.task = left_standing.task
+                       AND s.kind = 'recovery_point' AND s.place >= 64 * 65536) THEN
+        RETURN NULL;
+    END IF;
+    -- The next to be undone is where it failed.
+    SELECT max(u.phase) INTO failed_at
+    FROM holdfast.task t JOIN tool v ON v.tool = t.tool CROSS JOIN unnest(v.undos) u (phase)
+    JOIN step s ON s.week = t.week AND s.task = t.task AND s.place = u.phase * 65536 + 65535
+    WHERE t.week = left_standing.week AND t.task = left_standing.task
+      AND NOT EXISTS (SELECT FROM step y WHERE y.week = t.week AND y.task = t.task
+                      AND y.place = (127 - u.phase) * 65536 + 65535);
+    -- As in retry, of a phase.
+    SELECT coalesce(o.error::json #>> '{data,phase_executed}', 'maybe') <> 'no' INTO maybe
+    FROM step o
+    WHERE o.week = left_standing.week AND o.task = left_standing.task AND o.place = 2147483647;
+    RETURN (SELECT coalesce(string_agg(s.name
+                                || CASE WHEN s.place / 65536 = failed_at AND maybe
+                                             AND class_of(v.doc, 127 - failed_at) NOT IN ('pure', 'local')
+                                        THEN ' (its undo may have taken effect)' ELSE '' END,
+                                ', ' ORDER BY s.place), 'nothing')
+            FROM holdfast.task t JOIN tool v ON v.tool = t.tool
+            JOIN step s ON s.week = t.week AND s.task = t.task AND s.kind = 'recovery_point'
+            WHERE t.week = left_standing.week AND t.task = left_standing.task AND s.place < 64 * 65536
+              AND class_of(v.doc, s.place / 65536) <> 'pure'
+              AND v.doc::json -> 'phases' -> (s.place / 65536) ->> 'kind' IS DISTINCT FROM 'wait'
+              AND NOT EXISTS (SELECT FROM step y WHERE y.week = t.week AND y.task = t.task
+                              AND y.place = (127 - s.place / 65536) * 65536 + 65535));
+END $$;
+
 -- Promises a retry by an operator (design, words). An open task goes on at once: 'due'. Of a failed one a
 -- successor is accepted: 'retried'. It begins at from_phase, null: where the task failed, and has the
 -- recovery points before that; the effect points to it. Its keys are the same, but for new_key: then those
 -- of that phase are of the next generation.
 -- Else why not: the state of an open task, 'tenant' (its tenant is paused), 'place' (an open task goes on
 -- where it stands); 'completed', 'cancelled', 'missing', 'successor' (there is one: it comes back), 'undone'
--- (phases of it were taken back), 'ahead' (of the place where it failed), 'done' (to be repeated was an
--- effect), 'maybe' (that phase may have taken effect, so that it begins there alone), 'not_refused' (a new
--- key without a definitive refusal).
+-- (it was cancelled, and undoing its phases was begun), 'ahead' (of the place where it failed), 'done' (to be
+-- repeated was an effect), 'maybe' (that phase may have taken effect, so that it begins there alone),
+-- 'not_refused' (a new key without a definitive refusal).
 -- Locks the work row; where there is none the week, FOR KEY SHARE, then the effect.
 -- Twice: 'successor', or the state that an open task has by then.
 CREATE OR REPLACE FUNCTION retry(week integer, task bytea, from_phase integer, new_key boolean,
@@ -150,8 +193,7 @@ BEGIN
         answer := 'successor';
         successor := coalesce(t.successor, t.newest);
         RETURN;
-    ELSIF EXISTS (SELECT FROM step s WHERE s.week = retry.week AND s.task = retry.task
-                  AND s.kind = 'recovery_point' AND s.place >= 64 * 65536) THEN
+    ELSIF left_standing(retry.week, retry.task) IS NOT NULL THEN
         answer := 'undone';
         RETURN;
     END IF;
@@ -250,7 +292,10 @@ BEGIN
            OR (checkpoints AND i.phase = begins AND i.how = 'answer'));
     -- To a worker an intent is what says that an unsafe phase may have left.
     INSERT INTO intent (week, task, phase, token, name, at)
-    SELECT new_week, retry_accept.successor, begins, gen_random_uuid(), 'before the retry', sent
+    SELECT new_week, retry_accept.successor, begins, gen_random_uuid(), 'before the retry',
+           coalesce((SELECT min(i.at) FROM intent i
+                     WHERE i.week = retry_accept.week AND i.task = retry_accept.task
+                       AND i.phase = begins), sent)
     WHERE first IS NOT NULL;
 
     -- Held: no plain call's hang-up parks what an operator wants done.
@@ -301,7 +346,7 @@ BEGIN
 END $$;
 
 -- Promises to take that back; the task is due now. 'resumed', or why not: 'missing', 'not_paused', 'tenant'
--- (all work of its tenant is paused).
+-- (all work of its tenant is paused); 'unknown': resumed, but it goes on when settled.
 -- Locks the work row.
 -- Twice: 'not_paused'.
 CREATE OR REPLACE FUNCTION resume_task(task bytea, by text, why text) RETURNS text
@@ -313,7 +358,7 @@ BEGIN
     SELECT x.* INTO w FROM work x WHERE x.task = resume_task.task FOR UPDATE;
     IF NOT FOUND THEN
         RETURN 'missing';
-    ELSIF NOT (w.state = 'paused' OR (w.park AND w.pause IS NOT NULL)) THEN
+    ELSIF w.pause IS NULL OR NOT (w.park OR w.state IN ('paused', 'unknown')) THEN
         RETURN 'not_paused';
     ELSIF w.pause = 'tenant' THEN
         RETURN 'tenant';
@@ -325,7 +370,7 @@ BEGIN
         due = CASE w.state WHEN 'paused' THEN now_() ELSE w.due END,
         message = CASE w.state WHEN 'paused' THEN NULL ELSE x.message END
     WHERE x.task = w.task;
-    RETURN 'resumed';
+    RETURN CASE w.state WHEN 'unknown' THEN 'unknown' ELSE 'resumed' END;
 END $$;
 
 -- Promises a cancel by an operator, for whichever owner. 'cancelled' (ended, or a worker undoes what is

@@ -164,8 +164,8 @@ BEGIN
                    AND class <> 'unsafe',
             tail_from = c.tail_from, tail_to = at, tail_below = NULL, sent = at,
             first_try = least(w.first_try, c.tail_from),
-            pause = CASE WHEN class = 'unsafe' THEN NULL WHEN w.state = 'running' AND w.park THEN w.pause
-                         ELSE w.pause END,
+            -- Settled, an unknown one is paused again; a tenant's the next claim sets aside.
+            pause = CASE WHEN class = 'unsafe' AND w.pause = 'tenant' THEN NULL ELSE w.pause END,
             state = CASE WHEN class = 'unsafe' THEN 'unknown'
                          WHEN w.state <> 'running' THEN w.state
                          WHEN w.park AND w.pause IS NOT NULL AND NOT w.cancel AND w.phase < 64 THEN 'paused'

@@ -70,10 +70,11 @@ END $$;
 
 -- Promises what a person says that became of an unknown task, who is named in the audit record. 'done': its
 -- phase happened, `state` (msgpack) is what it gave; 'absent': it did not, it is sent anew; 'fail': the task
--- ends failed. The first two give back to its deadline the time that it stood unknown, in which nobody could
--- have been faster: it has left what it had when it became so, nothing where it was late by then, and never
--- more than a new task. Returns what was done, or why not: 'settled', 'missing', 'not_unknown', 'too_early'
--- (absent, asked before the effect must be visible, without force).
+-- ends failed. Behind the first two it goes on, or is paused where it was so. They give back to its deadline
+-- the time that it stood unknown, in which nobody could have been faster: it has left what it had when it
+-- became so, nothing where it was late by then, and never more than a new task. Returns what was done, or why
+-- not: 'settled', 'missing', 'not_unknown', 'too_early' (absent, asked before the effect must be visible,
+-- without force).
 -- Locks the work row; then the task row, by its update.
 -- Twice: 'not_unknown', or 'missing' where that ended it.
 CREATE OR REPLACE FUNCTION settle(week integer, task bytea, verdict text, by text, why text,
@@ -86,6 +87,8 @@ DECLARE
     now timestamptz := now_();
     w record;
     new_deadline timestamptz;
+    next_phase integer;
+    stays boolean;
 BEGIN
     SELECT x.* INTO w FROM work x WHERE x.task = settle.task FOR UPDATE;
     IF NOT FOUND THEN
@@ -126,9 +129,12 @@ BEGIN
         ORDER BY e.place DESC LIMIT 1));
     UPDATE holdfast.task t SET deadline = new_deadline
     WHERE t.week = settle.week AND t.task = settle.task;
-    UPDATE work x SET state = 'ready', due = now, deadline = new_deadline, message = NULL, progress = NULL,
-        phase = CASE WHEN verdict <> 'done' THEN w.phase WHEN w.phase < 64 THEN w.phase + 1
-                     ELSE next_undo(settle.week, settle.task, w.queue, w.phase) END,
+    next_phase := CASE WHEN verdict <> 'done' THEN w.phase WHEN w.phase < 64 THEN w.phase + 1
+                       ELSE next_undo(settle.week, settle.task, w.queue, w.phase) END;
+    stays := coalesce(w.pause = 'task', false) AND NOT w.cancel AND next_phase < 64;
+    UPDATE work x SET state = CASE WHEN stays THEN 'paused' ELSE 'ready' END,
+        pause = CASE WHEN stays THEN 'task' END,
+        due = now, deadline = new_deadline, message = NULL, progress = NULL, phase = next_phase,
         attempt = 0, updated = now,
         -- What follows a phase that happened may have followed it in a lost tail as well.
         first_try = CASE WHEN verdict = 'done' THEN w.tail_from END,

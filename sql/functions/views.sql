@@ -91,8 +91,9 @@ SELECT task_id(f.task) AS task_id, f.tool, f.tenant, f.effect_id, f.state, f.pha
 FROM (
     SELECT t.week, t.task, t.effect_id, t.accepted, t.deadline, w.state, v.name AS tool, v.version,
            p.tenant, w.queue, w.message, w.attempt, w.pause AS paused_with, w.cancel, w.incarnation,
-           w.first_try, w.updated, w.due = 'infinity' AS aside,
-           CASE w.due WHEN 'infinity' THEN w.turn ELSE w.due END AS due,
+           w.first_try, w.updated, w.crashes, v.crash_limit,
+           w.due = 'infinity' AS aside,
+           CASE WHEN w.state IN ('unknown', 'paused') THEN NULL WHEN w.due = 'infinity' THEN w.turn ELSE w.due END AS due,
            coalesce(phase_name(v.doc, w.phase), 'its end') AS phase,
            v.doc::json -> 'phases' -> w.phase ->> 'kind' AS kind, now_() AS at
     FROM work w
@@ -139,6 +140,12 @@ CROSS JOIN LATERAL (SELECT
     round(extract(epoch FROM f.at - f.due))::bigint || ' s' AS waited,
     round(extract(epoch FROM f.at - f.updated))::bigint || ' s' AS state_age,
     to_char(f.due AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS due_at,
+    -- An attempt that crashed counts as a crash instead.
+    CASE WHEN f.crashes > 0 AND 'crash' = (SELECT e.kind FROM event e WHERE e.week = f.week AND e.task = f.task
+                                           ORDER BY e.place DESC LIMIT 1)
+             THEN format(', after %s crash%s of %s', f.crashes, CASE f.crashes WHEN 1 THEN '' ELSE 'es' END,
+                         f.crash_limit)
+         WHEN f.attempt > 0 THEN ', after attempt ' || f.attempt ELSE '' END AS after,
     CASE WHEN m.led THEN '' ELSE '; no maintenance leads: start `holdfast maintain`' END AS unled,
     CASE WHEN f.message IS NULL THEN '' ELSE ': ' || f.message END AS said) n
 CROSS JOIN LATERAL (SELECT x.reason, x.act, x.why FROM (
@@ -175,8 +182,8 @@ CROSS JOIN LATERAL (SELECT x.reason, x.act, x.why FROM (
     UNION ALL SELECT 10, 'breaker', false, format('phase %s is not sent: breaker open: %s, probe in %s%s',
         f.phase, substring(f.message FROM 'breaker open for (\S+)'), n.due_in, n.said)
         WHERE f.state = 'scheduled' AND f.due > f.at AND f.message LIKE '%breaker open for %'
-    UNION ALL SELECT 11, 'backoff', false, format('phase %s backs off until %s, %s from now, after '
-        'attempt %s%s', f.phase, n.due_at, n.due_in, f.attempt, n.said)
+    UNION ALL SELECT 11, 'backoff', false, format('phase %s backs off until %s, %s from now%s%s',
+        f.phase, n.due_at, n.due_in, n.after, n.said)
         WHERE f.state = 'scheduled' AND f.due > f.at
     UNION ALL SELECT 12, 'no_worker', true, format('no worker is running; %s waits for %s', f.phase,
         n.waited) WHERE f.state IN ('ready', 'scheduled') AND s.workers = 0
@@ -204,7 +211,7 @@ COMMENT ON COLUMN waiting.reason IS 'restore, paused, worker_gone, worker_stalls
 COMMENT ON COLUMN waiting.needs_act IS 'It does not go on before somebody does something.';
 COMMENT ON COLUMN waiting.why IS 'The same as a sentence, as `holdfast task why` says it.';
 COMMENT ON COLUMN waiting.since IS 'When it last changed: a running one was claimed or made progress then.';
-COMMENT ON COLUMN waiting.due IS 'When it goes on, or was due; of one that waits for input or is parked: when that is over.';
+COMMENT ON COLUMN waiting.due IS 'When it goes on, or was due; of one that waits for input or is parked: when that is over; null: it is unknown or paused.';
 COMMENT ON COLUMN waiting.worker IS 'The incarnation of the worker that runs it; null: nobody does.';
 COMMENT ON COLUMN waiting.accepted IS 'When it was accepted.';
 COMMENT ON COLUMN waiting.deadline IS 'When it ends failed.';

@@ -407,7 +407,8 @@ BEGIN
     UPDATE work w SET token = NULL, incarnation = NULL, progress = NULL, updated = at,
            message = CASE WHEN becomes_paused(w.cancel, w.park, w.pause, w.phase, u.how) THEN NULL
                           ELSE u.reason END,
-           pause = CASE WHEN becomes_paused(w.cancel, w.park, w.pause, w.phase, u.how) THEN w.pause END,
+           -- Also of one that becomes unknown: settled, it is paused.
+           pause = CASE WHEN w.park AND NOT w.cancel AND w.phase < 64 THEN w.pause END,
            state = CASE WHEN u.how = 'unknown' THEN 'unknown'
                         -- Undo steps keep to their waits: nobody can ask more of them.
                         WHEN w.cancel AND w.phase < 64 THEN 'ready'

@@ -65,6 +65,8 @@ HF_TEST(terminal, spans_have_a_unit_that_fits)
 		{ 60'000, "1 min 00 s" },
 		{ 3'599'999, "59 min 59 s" },
 		{ 3'600'000, "1 h 00 min" },
+		{ -175'997, "-2 min 55 s" },
+		{ INT64_MIN, "-2562047788015 h 12 min" },
 		{ INT64_MAX, "2562047788015 h 12 min" },
 	};
 	for (size_t i = 0; i < countof(rows); i++) {

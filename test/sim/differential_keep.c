@@ -247,6 +247,8 @@ static void do_settle(struct run *run)
 		hit("settle", "not: %s", said);
 	if (task && task->open && task->deadline_ms > run->now_ms && deadline_ms < run->now_ms)
 		hit("settle", "in time again");
+	if (task && task->open && task->state == TASK_PAUSED)
+		hit("settle", "paused again");
 	settle_call(run);
 }
 

@@ -136,7 +136,7 @@ void end_task(struct model *model, struct model_task *task, enum task_state stat
 	      struct slice error, struct slice message, int attempt);
 struct slice phases_done(const struct model_task *task); /* to be dropped */
 enum wish wish_of(const struct model_task *task);
-bool becomes_paused(const struct model_task *task, bool unknown);
+bool becomes_paused(const struct model_task *task);
 int next_undo(const struct model *model, const struct model_task *task, int after);
 /* stop_task(): a worker has to. */
 bool stop_task(struct model *model, struct model_task *task, const char *why);

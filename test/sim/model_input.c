@@ -69,7 +69,7 @@ enum fence model_ask(struct model *model, const struct ask_write *ask, bool *rea
 	if (!ask->maybe_sent)
 		intents_drop(task, ask->phase, &ask->token);
 
-	bool paused = becomes_paused(task, false), parks = task->park;
+	bool paused = becomes_paused(task), parks = task->park;
 	task_unclaim(model, task);
 	task->progress = -1;
 	task->updated_ms = model->now_ms;

@@ -4,6 +4,11 @@
 #include "runtime/json.h"
 #include "test/sim/model_inner.h"
 
+static bool pause_is(const struct model_task *task, const char *pause)
+{
+	return task->pause && strcmp(task->pause, pause) == 0;
+}
+
 /* --- settle ----------------------------------------------------------------------------------- */
 
 static void settled_note(struct model *model, struct model_task *task, const char *verdict,
@@ -88,13 +93,15 @@ const char *model_settle(struct model *model, const struct task_id *id,
 	if (absent)
 		step_delete(task, task->phase * STEP_PLACES_PER_PHASE + STEP_ACCEPTED);
 	deadline_give_back(model, task);
-	task->state = TASK_READY;
 	task->due_ms = task->updated_ms = model->now_ms;
 	text_drop(&task->message);
 	task->progress = -1;
 	if (done)
 		task->phase = task->phase < UNDO_PHASE_FIRST ? task->phase + 1
 							     : next_undo(model, task, task->phase);
+	bool stays = pause_is(task, "task") && !task->cancel && task->phase < UNDO_PHASE_FIRST;
+	task->state = stays ? TASK_PAUSED : TASK_READY;
+	task->pause = stays ? "task" : nullptr;
 	task->attempt = 0;
 	task->first_try_ms = task->sent_ms = -1;
 	task_place(model, task);
@@ -110,11 +117,6 @@ static void operated_note(struct model *model, struct model_task *task, const ch
 					(int)act->why.len, act->why.data);
 	event_add(model, task, kind, text);
 	text_drop(&text);
-}
-
-static bool pause_is(const struct model_task *task, const char *pause)
-{
-	return task->pause && strcmp(task->pause, pause) == 0;
 }
 
 const char *model_pause_task(struct model *model, const struct task_id *id,
@@ -147,7 +149,8 @@ const char *model_resume_task(struct model *model, const struct task_id *id,
 	struct model_task *task = task_open(model, id);
 	if (!task)
 		return "missing";
-	if (task->state != TASK_PAUSED && !(task->park && task->pause))
+	if (!task->pause ||
+	    (!task->park && task->state != TASK_PAUSED && task->state != TASK_UNKNOWN))
 		return "not_paused";
 	if (pause_is(task, "tenant"))
 		return "tenant";
@@ -161,7 +164,7 @@ const char *model_resume_task(struct model *model, const struct task_id *id,
 		text_drop(&task->message);
 		task_place(model, task);
 	}
-	return "resumed";
+	return task->state == TASK_UNKNOWN ? "unknown" : "resumed";
 }
 
 const char *model_cancel_task(struct model *model, const struct task_id *id,
@@ -457,8 +460,9 @@ static int64_t first_tried(const struct model_task *task, int phase)
 	return before ? before->at_ms : task->accepted_ms;
 }
 
-/* What may have been sent goes with it. */
-static void successor_sent(struct model *model, struct model_task *to, int64_t first, int64_t sent)
+/* What may have been sent goes with it, with the time of its first intent. */
+static void successor_sent(struct model *model, const struct model_task *from,
+			   struct model_task *to, int64_t first, int64_t sent)
 {
 	struct uuid token = {};
 	for (size_t i = 0; i < sizeof token.bytes; i += sizeof(uint64_t)) {
@@ -467,7 +471,13 @@ static void successor_sent(struct model *model, struct model_task *to, int64_t f
 	}
 	to->tried_ms = to->first_try_ms = first;
 	to->sent_ms = sent;
-	intent_add(to, to->phase, &token, slice_of("before the retry"), sent);
+	int64_t at = -1;
+	for (size_t i = 0; i < from->intents_count; i++) {
+		const struct model_intent *old = &from->intents[i];
+		if (old->phase == to->phase && (at < 0 || old->at_ms < at))
+			at = old->at_ms;
+	}
+	intent_add(to, to->phase, &token, slice_of("before the retry"), at < 0 ? sent : at);
 }
 
 static void retried_note(struct model *model, struct model_task *task, int begins, int attempt,
@@ -478,6 +488,21 @@ static void retried_note(struct model *model, struct model_task *task, int begin
 	int last = tool_of(model, task)->phases_count - 1;
 	event->phase = begins < last ? begins : last;
 	event->attempt = attempt;
+}
+
+/* Whether left_standing() of operate.sql is not null. */
+static bool undo_begun(const struct model_task *task)
+{
+	for (size_t i = 0; i < task->events_count; i++) {
+		if (strcmp(task->events[i].kind, "undo") == 0)
+			return true;
+	}
+	for (size_t i = 0; i < task->steps_count; i++) {
+		if (task->steps[i].kind == STEP_RECOVERY_POINT &&
+		    task->steps[i].place >= UNDO_PHASE_FIRST * STEP_PLACES_PER_PHASE)
+			return true;
+	}
+	return false;
 }
 
 const char *model_retry(struct model *model, const struct task_id *id,
@@ -497,11 +522,8 @@ const char *model_retry(struct model *model, const struct task_id *id,
 		*successor = task->has_successor ? task->successor : effect->task;
 		return "successor";
 	}
-	for (size_t i = 0; i < task->steps_count; i++) {
-		if (task->steps[i].kind == STEP_RECOVERY_POINT &&
-		    task->steps[i].place >= UNDO_PHASE_FIRST * STEP_PLACES_PER_PHASE)
-			return "undone";
-	}
+	if (undo_begun(task))
+		return "undone";
 	const struct model_tool *tool = tool_of(model, task);
 	const struct model_step *outcome = step_find(task, STEP_PLACE_OUTCOME);
 	struct failure failure = failure_of(model, task, outcome, retry->from_phase);
@@ -517,7 +539,7 @@ const char *model_retry(struct model *model, const struct task_id *id,
 	copy_steps(to, task, failure.begins + checkpoints);
 	copy_rest(to, task, failure.begins, checkpoints);
 	if (failure.maybe)
-		successor_sent(model, to, first_tried(task, failure.at), outcome->at_ms);
+		successor_sent(model, task, to, first_tried(task, failure.at), outcome->at_ms);
 	effect->task = to->id;
 	*successor = to->id;
 	retried_note(model, task, failure.begins, outcome->attempt, act);

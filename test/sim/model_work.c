@@ -497,10 +497,9 @@ enum fence model_finish(struct model *model, const struct outcome_write *write)
 	return FENCE_HELD;
 }
 
-bool becomes_paused(const struct model_task *task, bool unknown)
+bool becomes_paused(const struct model_task *task)
 {
-	return task->park && task->pause && !task->cancel && task->phase < UNDO_PHASE_FIRST &&
-	       !unknown;
+	return task->park && task->pause && !task->cancel && task->phase < UNDO_PHASE_FIRST;
 }
 
 static enum task_state released_state(const struct model_task *task,
@@ -565,13 +564,13 @@ enum fence model_release(struct model *model, const struct release_write *write)
 		event_add(model, task, noted[write->how], reason);
 	if (!write->maybe_sent && write->how != RELEASE_UNKNOWN)
 		intents_drop(task, task->phase, &write->token);
-	bool paused = becomes_paused(task, write->how == RELEASE_UNKNOWN);
+	bool paused = becomes_paused(task), unknown = write->how == RELEASE_UNKNOWN;
 	task->due_ms = released_due(model, task, write);
 	task->state = released_state(task, write);
 	task_unclaim(model, task);
 	task->progress = -1;
 	task->updated_ms = model->now_ms;
-	text_set(&task->message, paused ? (struct slice){} : reason);
+	text_set(&task->message, paused && !unknown ? (struct slice){} : reason);
 	task->pause = paused ? task->pause : nullptr;
 	task->park = false;
 	released_place(model, task, write);

@@ -312,6 +312,88 @@ class Tests(Bench):
         self.a.detach(task, api, 3)
         equal(self.a.poll(self.owner, task), "paused", "nor is it parked by a hang-up")
 
+    def a_pause_outlives_what_nobody_can_tell(self):
+        tool, incarnation = self.operated(("unsafe", "unsafe"))
+
+        def unknown():
+            """A task whose pause was asked for while its phase ran, which became unknown."""
+            task = self.a.accept((self.owner, tool, self.fresh(), "{}"))[0][1]
+            claim = self.a.claim(incarnation, tool)[0][:2]
+            equal((claim[0], self.a.act("pause", task)), (task, "asked"), "asked")
+            self.a.release("unknown", claim, sent=True)
+            equal(self.a.rows("SELECT w.state, v.due FROM work w JOIN waiting v USING (task) WHERE w.task = %s",
+                              task), [("unknown", None)], "unknown, and due at no time")
+            return task
+
+        def stands(task):
+            return self.a.rows("SELECT state, pause, park, phase FROM work WHERE task = %s", task)
+
+        for verdict, phase in (("absent", 0), ("done", 1)):
+            task = unknown()
+            equal(self.a.settle(task, verdict), "settled", verdict)
+            equal(stands(task), [("paused", "task", False, phase)], f"{verdict}: it is paused again")
+            equal(self.a.claim(incarnation, tool), [], f"{verdict}: nothing is sent")
+            equal(self.a.act("resume", task), "resumed", f"{verdict}: resumed")
+            equal(self.a.claim(incarnation, tool)[0][::2][:2], (task, phase), f"{verdict}: and on")
+            self.clear()
+        task = unknown()
+        equal([self.a.act("resume", task) for _ in range(2)], ["unknown", "not_paused"], "resumed meanwhile")
+        self.a.settle(task, "absent")
+        equal(stands(task), [("ready", None, False, 0)], "it goes on when settled")
+        self.clear()
+        task = unknown()
+        self.a.cancel(self.owner, task)
+        self.a.settle(task, "absent")
+        equal(stands(task), [("ready", None, False, 0)], "a cancel goes before a pause")
+        self.clear()
+        task = unknown()
+        self.a.settle(task, "fail")
+        equal(self.a.poll(self.owner, task), "failed", "settled as failed it is over")
+
+    def what_a_cancel_has_left_is_not_retried(self):
+        tool, incarnation = self.operated(("keyed", "keyed", "pure", "keyed"))
+        self.a.rows("UPDATE tool SET undos = '{0,1}', doc = (SELECT jsonb_set(jsonb_set(doc::jsonb,"
+                    " '{phases,0,undo}', '{\"kind\":\"http\"}'), '{phases,1,undo}', '{\"kind\":\"http\"}')::text)"
+                    " WHERE tool = %s RETURNING 1", tool)
+        for undone, maybe, left in ((0, "maybe", "p0, p1 (its undo may have taken effect)"),
+                                    (0, "no", "p0, p1"),
+                                    (1, "maybe", "p0 (its undo may have taken effect)")):
+            task = self.a.accept((self.owner, tool, self.fresh(), "{}"))[0][1]
+            claim = self.a.claim(incarnation, tool)[0][:2]
+            for phase in range(3):
+                self.a.step((*claim, phase))
+            equal(self.a.cancel(self.owner, task), (True, True), "asked to stop")
+            self.a.release("undo", claim)
+            for phase in range(126, 126 + undone + 1):
+                claim = self.a.claim(incarnation, tool)[0]
+                equal(claim[2], phase, "an undo step")
+                if phase < 126 + undone:
+                    self.a.step((*claim[:2], phase))
+                    self.a.release("back", claim[:2])
+            check(self.a.fail(claim[:2], "attempts_exhausted", maybe), "which fails")
+            equal([self.a.retry(task, phase)[0] for phase in (None, 2, 3)], ["undone"] * 3,
+                  f"{undone} undone, {maybe}: it does not go forward")
+            equal(self.a.one("SELECT left_standing(%s, %s)", week_of(task), task), left, "what stands")
+        task, _ = self.failed(tool, incarnation, 1)
+        equal(self.a.one("SELECT left_standing(%s, %s)", week_of(task), task), None, "nothing was cancelled")
+        equal(self.a.retry(task)[0], "retried", "so it goes on")
+
+    def an_intent_keeps_its_time_in_the_successor(self):
+        tool, incarnation = self.operated(("pure", "unsafe"))
+        call = (self.owner, tool, self.fresh(), "{}")
+        task = self.a.accept(call)[0][1]
+        claim = self.a.claim(incarnation, tool)[0][:2]
+        self.a.step((*claim, 0))
+        equal(self.a.one("SELECT intent_put(%s, %s, %s, 1, 'letter')", week_of(task), *claim), "held", "held")
+        sent = self.a.one("SELECT at FROM intent WHERE task = %s", task)
+        self.a.rows("SELECT pg_sleep(0.05)")
+        self.a.fail(claim, "attempts_exhausted", "maybe")
+        for _ in range(2):
+            task = self.a.retry(task)[1]
+            equal(self.a.rows("SELECT phase, at FROM intent WHERE task = %s", task), [(1, sent)],
+                  "as the first was sent")
+            self.a.fail(self.a.claim(incarnation, tool)[0][:2], "attempts_exhausted", "maybe")
+
     def what_was_answered_is_kept_and_a_pause_outlives_a_question(self):
         tool, incarnation = self.operated(("pure", "pure"))
 

@@ -155,6 +155,13 @@ class Tests(Views):
         self.a.beat(self.incarnation)
         self.a.release("retry", claim[:2], delay=3_600_000)
         self.stands(task, "scheduled", "backoff", False, "backs off until", "after attempt 1: why")
+        self.a.rows("UPDATE work SET due = now_() WHERE task = %s RETURNING 1", task)
+        for crashes in ("1 crash", "2 crashes"):
+            claim = self.a.claim(self.incarnation, self.tool)[0]
+            self.a.release("crash", claim[:2], delay=3_600_000)
+            self.stands(task, "scheduled", "backoff", False, f"from now, after {crashes} of 3: why")
+            self.a.rows("UPDATE work SET due = now_() WHERE task = %s RETURNING 1", task)
+        self.a.rows("UPDATE work SET due = now_() + interval '1 h' WHERE task = %s RETURNING 1", task)
         for state, reason, act, words in (
                 ("unknown", "unknown", True, "holdfast settle"), ("waiting", "input", True, "for input"),
                 ("unverified", "unverified", False, "not yet seen"),

@@ -21,10 +21,16 @@ for member in ("key_header", "key_ttl_ms"):
 SLOW = rig.http_tool("slow", attempts=5, backoff_first_ms=3_600_000, backoff_max_ms=3_600_000)
 VERSIONS = rig.http_tool("versions")
 BLANK = rig.http_tool("blank", members={"result": {"text": "{/state/post/nothing}"}})
+TRIP = rig.http_tool("trip", backoff_first_ms=20, backoff_max_ms=50)
+manifest = json.loads((TRIP / "tool.json").read_text())
+manifest["phases"] = [manifest["phases"][0], {**manifest["phases"][0], "name": "room"},
+                      {"name": "hold", "kind": "wait", "ms": 600_000}]
+manifest["phases"][1]["undo"] = {key: value for key, value in manifest["phases"][0].items() if key != "name"}
+(TRIP / "tool.json").write_text(json.dumps(manifest))
 BY = ("--by", "ann", "--why", "because of the test")
 
 stack = rig.Stack(workers=1, tools=[rig.probe_tool(crash_limit=2), STEPS, BLIND, SLOW, VERSIONS,
-                                BLANK],
+                                BLANK, TRIP],
                   settings={"worker": {"beat_ms": 200, "lease_ms": 3000},
                             "maintain": {"lease_ms": 3000, "maintain_ms": 100}})
 client = stack.client()
@@ -205,6 +211,31 @@ def a_task_is_paused():
     equal(stack.effects_by_id().get(effect_id), 1, "one effect")
 
 
+def a_pause_outlives_what_nobody_can_tell():
+    effect_id = rig.new_id("pause-unknown")
+
+    def sent():
+        return sum(json.loads(line.get("body") or "{}").get("effect_id") == effect_id
+                   for line in stack.requests("/ledger"))
+    stack.steer(mode="honour", lose_answers=1, delay_after_ms=1_500)
+    task = client.call("blind", {"effect_id": effect_id}).task_id
+    until(sent, 20, "its request is on the wire")
+    check("asked" in operate("pause", task), "a pause is asked for")
+    until(lambda: stack.state(task) == "unknown", 30, "it is unknown")
+    stack.steer(mode="honour", lose_answers=0, delay_after_ms=0)
+    shown = stack.command("task", "show", task).stdout
+    check("unknown" in shown and "due in" not in shown, "what is unknown is not due", shown)
+    said = stack.command("settle", task, "absent", "--force", *BY).stdout
+    check("is paused again" in said, "settled, it is paused again", said)
+    equal(client.run("steps", {"effect_id": rig.new_id("beside")})[1].result["status"], "completed",
+          "other work goes on")
+    equal((stack.state(task), sent()), ("paused", 1), "it stays paused, and is not sent")
+    counts["paused"] += 1
+    why(task, 5, "paused by ann", "because of the test")
+    operate("resume", task)
+    equal((client.wait(task).result["status"], sent()), ("completed", 2), "resumed, it is sent anew")
+
+
 def an_act_takes_an_effect_id():
     """Where one task alone bears it; of several each is named and none is touched."""
     effect_id = rig.new_id("shared")
@@ -258,6 +289,30 @@ def a_result_that_cannot_be_made():
     equal(ended.result["error"]["data"]["type"], "result", "failed at its result")
     check("retry`" not in why(task.task_id, 5, "would make it of the same", "new effect ID"),
           "why recommends no retry")
+
+
+def a_cancel_that_was_not_undone_is_not_retried():
+    effect_id = rig.new_id("left")
+    task = client.call("trip", {"effect_id": effect_id}).task_id
+    until(lambda: stack.state(task) == "scheduled", 20, "both phases are done")
+    refuse(1)
+    client.cancel(task)
+    ended = client.wait(task).result
+    equal(ended["status"], "failed", "its undo step fails")
+    said = why(task, 5, "it was cancelled", "still standing: post, room.", "undo by hand")
+    check("holdfast retry" not in said, "why offers no retry", said)
+    equal(operate("retry", task, code=1), said, "retry says the same")
+    equal(client.get(task).result["status"], "failed", "and does nothing")
+
+
+def an_act_on_what_has_ended_says_what_it_is():
+    refuse(1)
+    task = client.run("steps", {"effect_id": rig.new_id("ended")})[0].task_id
+    for act in ("pause", "resume", "cancel"):
+        said = operate(act, task, code=1)
+        check("it failed" in said and f"`holdfast retry {task}`" in said, f"{act} says so", said)
+    task = client.run("steps", {"effect_id": rig.new_id("ended")})[0].task_id
+    check("it is completed since" in operate("pause", task, code=1), "and of a completed one")
 
 
 def lists():
@@ -389,8 +444,9 @@ def wrong_use():
 
 rig.run(a_failed_task_goes_on_as_its_successor, a_new_key_only_after_a_refusal,
         what_is_done_is_not_done_again, backing_off_and_unknown,
-        what_may_have_happened_is_asked_for_first, a_task_is_paused, a_tool_and_a_tenant_are_paused,
+        what_may_have_happened_is_asked_for_first, a_task_is_paused, a_pause_outlives_what_nobody_can_tell, a_tool_and_a_tenant_are_paused,
         filters_count_first, an_act_takes_an_effect_id, a_retry_says_its_version,
+        a_cancel_that_was_not_undone_is_not_retried, an_act_on_what_has_ended_says_what_it_is,
         a_result_that_cannot_be_made, lists, why_nobody_runs_it, wrong_use)
 
-rig.finish("operate", counts, {"successors": 12, "refused": 20, "paused": 3, "whys": 16, "lists": 10})
+rig.finish("operate", counts, {"successors": 12, "refused": 20, "paused": 4, "whys": 16, "lists": 10})

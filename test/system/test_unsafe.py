@@ -419,6 +419,7 @@ def cancelled_unverified():
 
 
 rig.run(unsafe_is_sent_once, not_sent_is_tried_again, lost_answer_is_unknown,
+        unknown_names_the_key_that_it_bears,
         killed_in_flight_is_unknown, cancel_waits_for_its_answer, unsafe_program, undo_in_reverse,
         completed_is_not_undone, (undo_survives, "answers of undo steps lost", lost_answers),
         (undo_survives, "workers killed while undoing", killed), cancelled_between_attempts,
