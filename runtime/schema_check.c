@@ -32,8 +32,8 @@ static int spelt_len(struct slice text)
 							 : utf8_cut(text.data, SPELT_BYTES_MAX));
 }
 
-/* The text for %.*s, twice an argument. */
-#define SPELT(text) spelt_len(text), (text).data
+/* The text for %.*s%s; an argument may be evaluated three times. */
+#define SPELT(text) spelt_len(text), (text).data, spelt_len(text) < (int)(text).len ? "…" : ""
 
 static unsigned types_of(struct slice value)
 {
@@ -102,9 +102,9 @@ static enum hf_code check_values(struct check *check, const struct schema_node *
 	hf_cleanup(buf) struct buf form = {};
 	json_canonical(value, nullptr, &form);
 	if (node->constant.forms && !is_one_of(&node->constant, buf_slice(&form)))
-		return wrong(check, path, "must be %.*s", SPELT(node->constant.spelt));
+		return wrong(check, path, "must be %.*s%s", SPELT(node->constant.spelt));
 	if (node->one_of.forms && !is_one_of(&node->one_of, buf_slice(&form)))
-		return wrong(check, path, "must be one of %.*s", SPELT(node->one_of.spelt));
+		return wrong(check, path, "must be one of %.*s%s", SPELT(node->one_of.spelt));
 	return HF_OK;
 }
 
@@ -123,7 +123,7 @@ static enum hf_code check_number(struct check *check, const struct schema_node *
 			     : i == BOUND_OVER ? order > 0
 					       : order < 0;
 		if (!right)
-			return wrong(check, path, "must be %s %.*s", words[i], SPELT(bound));
+			return wrong(check, path, "must be %s %.*s%s", words[i], SPELT(bound));
 	}
 	return HF_OK;
 }
@@ -156,11 +156,11 @@ static enum hf_code check_string(struct check *check, const struct schema_node *
 	case MATCH_YES:
 		return HF_OK;
 	case MATCH_NO:
-		return wrong(check, path, "does not match %.*s", SPELT(pattern));
+		return wrong(check, path, "does not match %.*s%s", SPELT(pattern));
 	case MATCH_LIMIT:
 		break;
 	}
-	return schema_fail(check->err, HF_LIMIT, path, "takes too long to match against %.*s",
+	return schema_fail(check->err, HF_LIMIT, path, "takes too long to match against %.*s%s",
 			   SPELT(pattern));
 }
 

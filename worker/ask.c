@@ -99,8 +99,8 @@ enum hf_code ask_look(struct run *run, struct slice key, struct slice request,
 	if (!(run_task(run)->asks & kind)) {
 		*state = ASK_UNDECLARED;
 		(void)hf_fail(err, HF_DENIED,
-			      "asks for what its caller's client does not declare it can be "
-			      "asked: %s",
+			      "asks its caller, whose client does not declare that it can be "
+			      "asked so; call from one that does, under a new effect ID: %s",
 			      input_capability(kind));
 		return HF_OK;
 	}

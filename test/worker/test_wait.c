@@ -216,7 +216,8 @@ static const struct {
 	  false,
 	  PHASE_FAILED,
 	  "",
-	  "rest asks for what its caller's client does not declare it can be asked: "
+	  "rest asks its caller, whose client does not declare that it can be asked so; call from "
+	  "one that does, under a new effect ID: "
 	  "{\"elicitation\":{\"form\":{}}}" },
 	{ {}, 0, true, PHASE_DONE, "{\"a\":null,\"b\":null}", "" },
 	{ { { "b", ROW("1", "null", "null", "null") } },

@@ -512,7 +512,9 @@ int tool_main(int (*function)(struct tool_run *run))
 {
 	struct pollfd frames = { .fd = FRAMES_FD };
 	if (poll(&frames, 1, 0) < 0 || frames.revents & POLLNVAL) {
-		fprintf(stderr, "This is a tool's program: a Holdfast worker starts it.\n");
+		fprintf(stderr, "This is a tool's program: a Holdfast worker starts it, in mode "
+				"\"frames\" (the "
+				"default), not \"plain\".\n");
 		return EXIT_USAGE;
 	}
 	struct tool_run run;
