@@ -331,7 +331,7 @@ def old_copy(stack):
           "the claims of before are void")
     each_class(stack, old)
     before = stack.query("SELECT restored, incarnation FROM holdfast.cluster"), stack.state(
-        stack, old.tasks["r_unsafe-1"])
+        old.tasks["r_unsafe-1"])
     check("already" in restored(stack, "--since", since, "--yes", *BY), "twice is once")
     equal((stack.query("SELECT restored, incarnation FROM holdfast.cluster"),
            stack.state(old.tasks["r_unsafe-1"])), before, "twice is once")
