@@ -250,14 +250,25 @@ static enum hf_code check_config(const struct config *config, struct hf_err *err
 	return HF_OK;
 }
 
+static void on_refused(void *ctx, const char *why)
+{
+	struct api *api = ctx;
+	if (api->refused)
+		return;
+	log_error("the store refuses this process", "error", why, nullptr);
+	api->refused = true;
+	ev_break(api->loop, EVBREAK_ALL);
+}
+
 static enum hf_code open_store(struct api *api, struct hf_err *err)
 {
 	const struct config *config = api->config;
 	char *dsn = nullptr;
 	if (!config->api_dsn)
 		hf_try(config_role_dsn(config->dsn, "holdfast_api", &dsn, err));
+	const struct store_keys keys = { api->keyring, on_refused, api };
 	api->store =
-	    store_open(api->loop, STORE_API, dsn ? dsn : config->api_dsn, config->wake_dsn);
+	    store_open(api->loop, STORE_API, dsn ? dsn : config->api_dsn, config->wake_dsn, &keys);
 	free(dsn);
 	return HF_OK;
 }
@@ -378,5 +389,7 @@ int api_run(const struct config *config)
 		log_error("not started", "error", err.text, nullptr);
 	}
 	api_close(&api);
+	if (api.refused)
+		return EXIT_USAGE;
 	return code == HF_OK ? EXIT_DONE : EXIT_FAILED;
 }

@@ -43,6 +43,7 @@ struct api {
 	int key_version;         /* for new tasks */
 	size_t artifact_reads;   /* that the store is at, counted by artifacts.c */
 	bool draining;           /* and /readyz says so */
+	bool refused;            /* by the store: nothing was served */
 	bool closing;            /* the store is being closed: nothing new is asked of it */
 	/* private */
 	struct listener *listener;

@@ -53,6 +53,7 @@ struct db {
 	const char *lane; /* the last word of the name, for metrics */
 	void (*notified)(void *ctx, const char *payload);
 	void (*connected)(void *ctx);
+	void (*refused)(void *ctx, const char *why);
 	void *ctx;
 	/* private */
 	enum db_state state;
@@ -478,6 +479,12 @@ static void on_dialed(void *ctx, PGconn *conn, const char *why)
 	timer_set(db);
 }
 
+static void on_refused(void *ctx, const char *why)
+{
+	struct db *db = ctx;
+	db->refused(db->ctx, why);
+}
+
 static void db_lost(struct db *db, const char *why)
 {
 	if (db->failures == 0)
@@ -525,11 +532,14 @@ struct db *db_open(struct ev_loop *loop, const struct db_options *options)
 		.application = db->name,
 		.greets = true,
 		.listen = options->listen,
+		.admission = options->admission,
+		.refused = on_refused,
 	};
 	db->dial = pgdial_new(loop, &dial, on_dialed, db);
 	db->lane = strrchr(db->name, ' ') + 1;
 	db->notified = options->notified;
 	db->connected = options->connected;
+	db->refused = options->refused;
 	db->ctx = options->ctx;
 	calls_init(&db->queue);
 	calls_init(&db->flight);

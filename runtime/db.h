@@ -28,6 +28,8 @@ struct db_options {
 	int64_t answer_ms;  /* without an answer for so long it is lost; 0: DB_ANSWER_MS */
 	void (*notified)(void *ctx, const char *payload);
 	void (*connected)(void *ctx); /* after each (re)connect; nullable */
+	const char *admission; /* as of struct pgdial_options, and so is the next; nullable */
+	void (*refused)(void *ctx, const char *why);
 	void *ctx;
 };
 

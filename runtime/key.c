@@ -21,6 +21,7 @@ constexpr size_t SECRET_BYTES = 32;
 constexpr size_t KEYRING_FILE_BYTES_MAX = 65'536;
 constexpr size_t KEYRING_SECRETS_MAX = 512;
 constexpr int KEY_VERSION_MAX = 32'767;
+static constexpr char MARK_PURPOSE[] = "hf1-key-mark";
 
 struct secret {
 	int version;
@@ -219,6 +220,24 @@ int keyring_current(const struct keyring *keyring)
 	hf_assert(keyring);
 	hf_assert(keyring->count > 0);
 	return keyring->secrets[keyring->count - 1].version;
+}
+
+size_t keyring_count(const struct keyring *keyring)
+{
+	return keyring->count;
+}
+
+int keyring_mark(const struct keyring *keyring, size_t nth,
+		 unsigned char mark[static KEY_MARK_BYTES])
+{
+	hf_assert(nth < keyring->count);
+	int version = keyring->secrets[nth].version;
+	char text[8];
+	snprintf(text, sizeof text, "%d", version);
+	const struct slice part = slice_of(text);
+	enum hf_code code = keyring_sign(keyring, version, MARK_PURPOSE, &part, 1, mark, nullptr);
+	hf_assert(code == HF_OK);
+	return version;
 }
 
 static const struct secret *keyring_find(const struct keyring *keyring, int version)

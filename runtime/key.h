@@ -30,6 +30,13 @@ struct keyring;
 enum hf_code keyring_load(const char *path, struct keyring **out, struct hf_err *err);
 struct keyring *keyring_free(struct keyring *keyring); /* takes nullptr; returns nullptr */
 int keyring_current(const struct keyring *keyring);
+size_t keyring_count(const struct keyring *keyring);
+
+/* What tells the nth secret (from 0) from any other of that version and gives nothing of it away;
+ * the version. It is no key: nothing else is made under that purpose. */
+constexpr size_t KEY_MARK_BYTES = 32;
+int keyring_mark(const struct keyring *keyring, size_t nth,
+		 unsigned char mark[static KEY_MARK_BYTES]);
 
 /* HMAC-SHA-256 over the parts, each with its length in front, under HMAC-SHA-256(version's secret,
  * purpose): what this deployment gives out and has to know again. HF_MISSING as below. */

@@ -52,6 +52,9 @@ EMBED(sql_0011_restore){
 EMBED(sql_0012_leave){
 #embed "sql/migrations/0012_leave.sql" suffix(, 0)
 };
+EMBED(sql_0013_key_mark){
+#embed "sql/migrations/0013_key_mark.sql" suffix(, 0)
+};
 EMBED(sql_base){
 #embed "sql/functions/base.sql" suffix(, 0)
 };
@@ -110,6 +113,7 @@ static const struct {
 	{ 10, "0010_limits", sql_0010_limits, "0.1.0" },
 	{ 11, "0011_restore", sql_0011_restore, "0.1.0" },
 	{ 12, "0012_leave", sql_0012_leave, "0.1.0" },
+	{ 13, "0013_key_mark", sql_0013_key_mark, "0.1.0" },
 };
 static_assert(countof(migrations) == DIAL_SCHEMA_VERSION, "pgdial.h: the number of the last");
 

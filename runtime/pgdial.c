@@ -6,9 +6,10 @@
  *              done without one                        * suspended: a callback resumes
  *
  * asking: which timeline it is on, a read alone. Only the one that is chosen is greeted: first, by
- * another read, whether it is the store that this process remembers (lineage.h), and then with a
- * waiting commit. At a primary that was replaced nothing is written, and nobody waits for its
- * standby; a store that lost something is told to stand still. */
+ * another read, whether it is the store that this process remembers (lineage.h), then with a
+ * waiting commit, and last, whether this process may work there at all. At a primary that was
+ * replaced nothing is written, and nobody waits for its standby; a store that lost something is
+ * told to stand still. */
 #include "runtime/pgdial.h"
 
 #include <arpa/inet.h>
@@ -34,7 +35,7 @@ enum dial_state {
 };
 
 /* Of greeting. */
-enum greeting { GREET_LOOKS, GREET_COMMITS, GREET_WARNS };
+enum greeting { GREET_LOOKS, GREET_COMMITS, GREET_ADMITS, GREET_WARNS };
 
 struct host {
 	struct pgdial *dial;
@@ -47,8 +48,10 @@ struct pgdial {
 	struct ev_loop *loop;
 	PQconninfoOption *options;
 	char *application, *attributes;
-	char *greeting; /* nullptr: none */
-	char bad[200];  /* why the DSN does not parse */
+	char *greeting;  /* nullptr: none */
+	char *admission; /* nullptr: none */
+	void (*refused)(void *ctx, const char *why);
+	char bad[200]; /* why the DSN does not parse */
 	int64_t address_ms;
 	struct host hosts[DIAL_HOSTS_MAX];
 	int hosts_count;
@@ -296,7 +299,12 @@ static void greet(struct pgdial *dial)
 /* A part of the greeting was answered, and well. */
 static void greet_on(struct pgdial *dial)
 {
-	if (dial->greeting_state == GREET_COMMITS) {
+	bool admits = dial->greeting_state == GREET_COMMITS && dial->admission;
+	if (admits) {
+		dial->greeting_state = GREET_ADMITS;
+		dial->answered = false;
+		query(dial, dial->admission, DIAL_GREETING_MS);
+	} else if (dial->greeting_state == GREET_COMMITS || dial->greeting_state == GREET_ADMITS) {
 		greeted(dial);
 	} else if (dial->greeting_state == GREET_WARNS) {
 		address_failed(dial, LINEAGE_WAITS);
@@ -359,6 +367,15 @@ static const char *strangeness(struct pgdial *dial, const PGresult *result)
 	return nullptr;
 }
 
+/* Why this process may not work here, or nullptr. */
+static const char *admission_fault(struct pgdial *dial, const PGresult *result)
+{
+	if (PQgetisnull(result, 0, 0))
+		return nullptr;
+	dial->refused(dial->ctx, PQgetvalue(result, 0, 0));
+	return "this process is refused";
+}
+
 static void timeline_read(struct pgdial *dial, const PGresult *result)
 {
 	char hex[9]; /* a WAL file's name begins with its timeline */
@@ -388,6 +405,8 @@ static const char *fault_of(struct pgdial *dial, const PGresult *result)
 	dial->answered = true;
 	if (dial->greeting_state == GREET_LOOKS)
 		return strangeness(dial, result);
+	if (dial->greeting_state == GREET_ADMITS)
+		return admission_fault(dial, result);
 	return dial->greeting_state == GREET_COMMITS ? schema_fault(atoi(PQgetvalue(result, 0, 0)))
 						     : nullptr;
 }
@@ -573,6 +592,8 @@ struct pgdial *pgdial_new(struct ev_loop *loop, const struct pgdial_options *opt
 {
 	const char *listen = options->listen;
 	hf_assert(options->greets || !listen);
+	hf_assert(options->greets || !options->admission);
+	hf_assert(options->refused || !options->admission);
 	struct pgdial *dial = hf_alloc(sizeof *dial);
 	dial->loop = loop;
 	dial->application = hf_strdup(options->application);
@@ -582,6 +603,8 @@ struct pgdial *pgdial_new(struct ev_loop *loop, const struct pgdial_options *opt
 		dial->greeting =
 		    hf_format("%s%s%sSELECT holdfast.barrier()", listen ? "LISTEN " : "",
 			      listen ? listen : "", listen ? "; " : "");
+	dial->admission = options->admission ? hf_strdup(options->admission) : nullptr;
+	dial->refused = options->refused;
 	dial->done = done;
 	dial->ctx = ctx;
 	ev_init(&dial->io, on_io);
@@ -614,6 +637,7 @@ void pgdial_free(struct pgdial *dial)
 	free(dial->application);
 	free(dial->attributes);
 	free(dial->greeting);
+	free(dial->admission);
 	free(dial);
 }
 

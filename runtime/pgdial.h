@@ -24,7 +24,7 @@ constexpr int64_t DIAL_OTHER_MS = 500;     /* for each other host, once one that
 constexpr int64_t DIAL_RESOLVE_MS = 4'000; /* for the addresses of a name */
 constexpr int64_t DIAL_GREETING_MS = 40'000; /* for its first commit, which a standby may delay */
 constexpr int DIAL_HOSTS_MAX = 16;
-constexpr int DIAL_SCHEMA_VERSION = 12; /* what this binary needs: the last of migrations.c */
+constexpr int DIAL_SCHEMA_VERSION = 13; /* what this binary needs: the last of migrations.c */
 
 /* `conn` is the caller's: connected, not blocking, in pipeline mode; nullptr: no host
  * would have us, `why` says so for the last of them. */
@@ -37,6 +37,10 @@ struct pgdial_options {
 	bool greets;
 	bool any_timeline;  /* its caller compares it with what is remembered */
 	const char *listen; /* a channel, or nullptr; only of who greets */
+	/* A statement behind the greeting, or nullptr. Its one value is null, or why this process
+	 * may not work on this store: then `refused` is told, and the connection is not used. */
+	const char *admission;
+	void (*refused)(void *ctx, const char *why);
 };
 
 /* Strings are copied. A DSN that does not parse fails each round with that reason. */

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "runtime/base.h"
+#include "runtime/buf.h"
 #include "runtime/clock.h"
+#include "runtime/key.h"
 #include "runtime/log.h"
 #include "runtime/metrics.h"
 #include "runtime/random.h"
@@ -125,19 +127,54 @@ void store_on_wake(struct store *store, void (*wake)(void *ctx, enum wake wake),
 	store->on_wake_ctx = ctx;
 }
 
+static void on_refused(void *ctx, const char *why)
+{
+	const struct store *store = ctx;
+	store->refused(store->refused_ctx, why);
+}
+
+/* What each connection says of the keys file. */
+static void admission_write(const struct keyring *keyring, struct buf *out)
+{
+	hf_cleanup(buf) struct buf marks = {};
+	buf_add_text(out, "SELECT holdfast.keys_admit('{");
+	for (size_t i = 0; i < keyring_count(keyring); i++) {
+		unsigned char mark[KEY_MARK_BYTES];
+		char hex[2 * KEY_MARK_BYTES + 1], version[16];
+		snprintf(version, sizeof version, "%s%d", i ? "," : "",
+			 keyring_mark(keyring, i, mark));
+		buf_add_text(out, version);
+		buf_add_text(&marks, i ? ",'\\x" : "'\\x");
+		buf_add_text(&marks, hex_format(mark, sizeof mark, hex));
+		buf_add_text(&marks, "'");
+	}
+	buf_add_text(out, "}', ARRAY[");
+	buf_add_slice(out, buf_slice(&marks));
+	buf_add_text(out, "]::bytea[])");
+	buf_add(out, "", 1);
+}
+
 struct store *store_open(struct ev_loop *loop, enum store_role role, const char *dsn,
-			 const char *wake_dsn)
+			 const char *wake_dsn, const struct store_keys *keys)
 {
 	struct store *store = hf_alloc(sizeof *store);
 	store->loop = loop;
 	store->role = role;
+	store->refused = keys->refused;
+	store->refused_ctx = keys->ctx;
+	hf_cleanup(buf) struct buf admission = {};
+	admission_write(keys->keyring, &admission);
 	ev_init(&store->wake_timer, on_wake_timer);
 	ev_init(&store->proof_timer, on_proof_timer);
 	const char *who = role == STORE_API ? "api" : "worker";
 	for (enum lane lane = 0; lane < LANES; lane++) {
 		static const char *const names[] = { "write", "read", "beat" };
 		char *name = hf_format("%s %s", who, names[lane]);
-		struct db_options options = { .dsn = dsn, .name = name, .ctx = store };
+		struct db_options options = { .dsn = dsn,
+					      .name = name,
+					      .admission = admission.data,
+					      .refused = on_refused,
+					      .ctx = store };
 		if (lane == LANE_BEAT) {
 			options.dsn = wake_dsn ? wake_dsn : dsn;
 			options.answer_ms = BEAT_ANSWER_MS;

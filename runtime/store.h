@@ -26,11 +26,21 @@ typedef void store_done(void *ctx, enum hf_code code, const struct hf_err *err);
 
 enum store_role { STORE_API, STORE_WORKER };
 
+/* Each connection begins with a comparison of the keys file: where the store knows another secret
+ * under one of its versions, nothing is ever sent, and `refused` is told, more than once perhaps:
+ * the process has to end. Versions that the store does not know are kept, first come, first served.
+ */
+struct store_keys {
+	const struct keyring *keyring;
+	void (*refused)(void *ctx, const char *why);
+	void *ctx;
+};
+
 /* Opens the lanes (connections) in the background and keeps them open; operations may be called
  * at once. `dsn` is a libpq connection string with the role as its user. `wake_dsn`, or nullptr for
  * the same, is that of the lane that listens: a pooler takes a LISTEN and delivers nothing. */
 struct store *store_open(struct ev_loop *loop, enum store_role role, const char *dsn,
-			 const char *wake_dsn);
+			 const char *wake_dsn, const struct store_keys *keys);
 /* Drops what is in flight; `done` of every pending call is called with HF_CANCELLED. */
 void store_close(struct store *store);
 /* Every lane is connected and answered lately: what /readyz says. */

@@ -56,6 +56,8 @@ struct store {
 	bool wakes_come, told_none;
 	void (*on_wake)(void *ctx, enum wake wake);
 	void *on_wake_ctx;
+	void (*refused)(void *ctx, const char *why);
+	void *refused_ctx;
 	struct uuid beaten; /* the incarnation whose row the store has seen us make */
 	bool has_beaten;
 	uint64_t claims; /* calls so far: see claim() */

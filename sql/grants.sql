@@ -1,6 +1,6 @@
 -- Who may execute what; after the functions, each time. Nothing is public.
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA holdfast FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION barrier, wake_async TO holdfast_api, holdfast_worker;
+GRANT EXECUTE ON FUNCTION barrier, keys_admit, wake_async TO holdfast_api, holdfast_worker;
 GRANT EXECUTE ON FUNCTION store_now, restore_ask TO holdfast_api, holdfast_worker, holdfast_sql;
 GRANT EXECUTE ON FUNCTION principal_owner, accept_call, accept_bounded, intent_window, poll_asking,
     poll_task, answer, find, cancel, attach, detach,

@@ -527,6 +527,15 @@ static enum hf_code make_state_dir(const char *path, char **out, struct hf_err *
 	return HF_OK;
 }
 
+static void on_refused(void *ctx, const char *why)
+{
+	struct worker *worker = ctx;
+	if (worker->state == WORKER_ENDED)
+		return;
+	log_error("the store refuses this worker", "error", why, nullptr);
+	end(worker, EXIT_USAGE);
+}
+
 static enum hf_code open_database(struct worker *worker, struct hf_err *err)
 {
 	const struct config *config = worker->config;
@@ -537,9 +546,10 @@ static enum hf_code open_database(struct worker *worker, struct hf_err *err)
 	if (code == HF_OK && !config->sql_dsn)
 		code = config_role_dsn(config->dsn, "holdfast_sql", &sql_dsn, err);
 	if (code == HF_OK) {
-		worker->store =
-		    store_open(worker->loop, STORE_WORKER,
-			       worker_dsn ? worker_dsn : config->worker_dsn, config->wake_dsn);
+		const struct store_keys keys = { worker->keyring, on_refused, worker };
+		worker->store = store_open(worker->loop, STORE_WORKER,
+					   worker_dsn ? worker_dsn : config->worker_dsn,
+					   config->wake_dsn, &keys);
 		worker->sql = sqlphase_open(worker->loop, sql_dsn ? sql_dsn : config->sql_dsn,
 					    (int)config->sql_connections);
 	}

@@ -147,6 +147,35 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp AS $$
     SELECT max(version) FROM schema_version;
 $$;
 
+-- Promises null where each of these key versions has the secret that every other process uses for it; those
+-- that nobody had before are then this one's. Else why the process may not work here, and nothing is kept.
+-- Locks key_mark against others that bring a new version, where there is one.
+-- Twice: the same.
+CREATE OR REPLACE FUNCTION keys_admit(versions integer[], marks bytea[]) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = holdfast, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+DECLARE
+    fresh boolean := EXISTS (SELECT FROM unnest(keys_admit.versions) g (version)
+                             WHERE NOT EXISTS (SELECT FROM key_mark k WHERE k.version = g.version));
+    other integer;
+BEGIN
+    IF fresh THEN
+        LOCK TABLE key_mark IN SHARE ROW EXCLUSIVE MODE;
+    END IF;
+    SELECT min(k.version) INTO other FROM unnest(keys_admit.versions, keys_admit.marks) g (version, mark)
+    JOIN key_mark k ON k.version = g.version WHERE k.mark <> g.mark;
+    IF other IS NOT NULL THEN
+        RETURN format('keys file: version %s is not the secret that this store was started with '
+                      '(every process takes the same keys file)', other);
+    END IF;
+    IF fresh THEN
+        INSERT INTO key_mark (version, mark)
+        SELECT g.version, g.mark FROM unnest(keys_admit.versions, keys_admit.marks) g (version, mark)
+        WHERE NOT EXISTS (SELECT FROM key_mark k WHERE k.version = g.version);
+    END IF;
+    RETURN NULL;
+END $$;
+
 -- Promises nothing, it hints: that there is work, a wish or an end to be looked for. Apart from the durable
 -- commit, never waiting for the disk; the caller coalesces.
 -- Locks no row.

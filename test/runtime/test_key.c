@@ -129,6 +129,50 @@ HF_TEST(key, a_version_that_is_gone_gives_no_key)
 	keyring_free(keyring);
 }
 
+HF_TEST(key, marks_are_the_golden_ones_and_no_derived_keys)
+{
+	/* The mark, and how it would look as a key. */
+	static const struct {
+		int version;
+		const char *mark, *as_key;
+	} rows[] = {
+		{ 1, "4827d6d0c1e9818270e7ec7bdd09c1accb8ea71f35c9d42b2d41727e8f895941",
+		  "jat5nugb5gaye4hh5r552cobvtfy5jy7gxe5ikznifzh5d4jlfaq" },
+		{ 7, "4e07660283d08f556b3a03c72e6edbd30fa9de83afa9f88fe92e0ce66af7de8d",
+		  "jydwmaud2chvk2z2apds43w32mh2txudv6u7rd7jfygom2xx32gq" },
+		/* The first secret under another version. */
+		{ 7, "76dbfba718638cdcb2362f2644534e0cb192b2a96a96473598efc29d07351039",
+		  "o3n7xjyymognzmrwf4teiu2obsyzfmvjnkleonmy57bj2bzvca4q" },
+	};
+	struct keyring *keyring = nullptr, *swapped = nullptr;
+	cr_assert_eq(load("1 " RISING "\n7 " ONES "\n", &keyring, nullptr), HF_OK);
+	cr_assert_eq(load("7 " RISING "\n", &swapped, nullptr), HF_OK);
+	cr_assert_eq(keyring_count(keyring), 2);
+	for (size_t i = 0; i < countof(rows); i++) {
+		unsigned char mark[KEY_MARK_BYTES], other[32];
+		char text[2 * KEY_MARK_BYTES + 1];
+		const struct keyring *from = i < 2 ? keyring : swapped;
+		cr_expect_eq(keyring_mark(from, i % 2, mark), rows[i].version);
+		cr_expect_str_eq(hex_format(mark, sizeof mark, text), rows[i].mark);
+
+		/* Neither a key that the emptiest place gets, nor anything that is signed. */
+		const struct key_place place = { .key_version = rows[i].version };
+		char key[DERIVED_KEY_LEN + 1];
+		cr_assert_eq(derive_key(from, &place, key, nullptr), HF_OK);
+		cr_expect_str_neq(key, rows[i].as_key);
+		const char *const purposes[] = { "", "hf1", "hf1-cluster", "hf1-request-state" };
+		const struct slice part = slice_of(rows[i].version == 1 ? "1" : "7");
+		for (size_t n = 0; n < countof(purposes); n++) {
+			cr_assert_eq(keyring_sign(from, rows[i].version, purposes[n], &part, 1,
+						  other, nullptr),
+				     HF_OK);
+			cr_expect_neq(memcmp(mark, other, sizeof mark), 0, "%s", purposes[n]);
+		}
+	}
+	keyring_free(keyring);
+	keyring_free(swapped);
+}
+
 HF_TEST(key, the_highest_version_is_for_new_tasks)
 {
 	struct keyring *keyring = nullptr;

@@ -339,7 +339,8 @@ void store_wake_all(enum wake wake)
 	}
 }
 
-struct store *store_open(struct ev_loop *, enum store_role, const char *, const char *)
+struct store *store_open(struct ev_loop *, enum store_role, const char *, const char *,
+			 const struct store_keys *)
 {
 	struct store *store = hf_alloc(sizeof *store);
 	store->process = running_process;

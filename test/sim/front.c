@@ -228,7 +228,7 @@ static void open_front(struct process *process)
 	front->process = process;
 	front->api.config = &config;
 	front->api.loop = process->loop;
-	front->api.store = store_open(process->loop, STORE_API, "", nullptr);
+	front->api.store = store_open(process->loop, STORE_API, "", nullptr, nullptr);
 	const struct presence_hooks hooks = { on_open, on_reborn, front };
 	front->api.presence = presence_open(process->loop, front->api.store, world.beat_ms, &hooks);
 	front->api.watch = watch_new(process->loop, front->api.store);

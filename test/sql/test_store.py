@@ -523,6 +523,43 @@ class Tests(Bench):
             counts["races"] += 4
         equal(errors, [], "no deadlock in shuffled batches of four sessions")
 
+    # --- keys files (V5) ---
+
+    def a_key_version_is_the_secret_of_who_came_first(self):
+        def admit(store, **marks):
+            return store.one("SELECT keys_admit(%s, %s)", [int(name[1:]) for name in marks],
+                             [digest(mark) for mark in marks.values()])
+
+        def kept():
+            return {row[0]: bytes(row[1]) for row in self.a.rows("SELECT version, mark FROM key_mark")}
+
+        api, worker = Store(self.cluster, "holdfast_api"), Store(self.cluster, "holdfast_worker")
+        equal(admit(api, v1="a"), None, "the first")
+        equal([admit(store, v1="a") for store in (api, worker)], [None, None], "the same again")
+        check("version 1 is not the secret" in (admit(worker, v1="b") or ""), "another is refused")
+        check("version 1 " in admit(worker, v1="b", v2="c"), "with all it brings")
+        equal(kept(), {1: digest("a")}, "and leaves nothing")
+        equal(admit(worker, v1="a", v3="c"), None, "a further version")
+        equal(admit(api, v1="a"), None, "who does not know it yet goes on")
+        equal(admit(api, v3="c"), None, "and so does who has let the old one go")
+        check("version 3 " in admit(api, v1="a", v3="d"), "the further one is as fast")
+        # Rivals: the second waits, and then is told of the first, or takes its place where that came to nothing.
+        for theirs, end, wanted in (("e", "COMMIT", None), ("f", "COMMIT", "version 5 "), ("f", "ROLLBACK", None)):
+            self.a.conn.execute("DELETE FROM key_mark WHERE version > 3")
+            self.a.conn.execute("BEGIN")
+            equal(admit(self.a, v5="e"), None, "the first of two at once")
+            late = Late(lambda: admit(self.b, v4="g", v5=theirs))
+            check(late.blocked(), "the second waits")
+            equal(admit(worker, v1="a"), None, "who brings nothing new does not")
+            self.a.conn.execute(end)
+            said = late.ended()
+            check(said is None if wanted is None else wanted in (said or ""), f"{theirs} after {end}", said)
+            equal(set(kept()), {1, 3, 5} if wanted else {1, 3, 4, 5}, "what is kept")
+            equal(kept()[5], digest("f" if end == "ROLLBACK" else "e"), "of whom")
+            counts["races"] += 1
+        for store in (api, worker):
+            store.conn.close()
+
     # --- commits, roles, plans ---
 
     def only_async_functions_commit_without_the_disk(self):
@@ -539,6 +576,7 @@ class Tests(Bench):
                       " '{}', '{}', '{}')",
             "release": "SELECT release('{}', '{}', '{}', '{}', '{}', '{}')",
             "barrier": "SELECT barrier()",
+            "keys_admit": "SELECT keys_admit('{}', '{}')",
         }
         for name, sql in calls.items():
             with self.a.conn.transaction():
@@ -549,7 +587,7 @@ class Tests(Bench):
     def roles_execute_theirs_and_touch_no_table(self):
         for role in ("holdfast_api", "holdfast_worker", "holdfast_sql"):
             session = Store(self.cluster, role)
-            for table in ("task", "work", "effect", "principal"):
+            for table in ("task", "work", "effect", "principal", "key_mark"):
                 try:
                     session.rows(f"SELECT * FROM {table}")
                     check(False, f"{role} reads {table}")
