@@ -7,6 +7,6 @@
 #include "runtime/config.h"
 #include "runtime/err.h"
 
-/* Runs until SIGTERM, SIGINT or SIGHUP; every trouble with Postgres is waited out. HF_INVALID, HF_SYSTEM:
- * it did not start, since it cannot listen at metrics_listen. */
+/* Runs until SIGTERM, SIGINT or SIGHUP; every trouble with Postgres is waited out. HF_INVALID,
+ * HF_SYSTEM: it did not start, since it cannot listen at metrics_listen. */
 enum hf_code maintain_run(const struct config *config, const char *dsn, struct hf_err *err);

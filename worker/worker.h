@@ -18,8 +18,8 @@ struct sqlphase_pool;
 struct store;
 struct worker;
 
-/* Runs until SIGTERM, SIGINT or SIGHUP; returns the exit code of the process. `config` was loaded for role
- * 'w' and is borrowed. */
+/* Runs until SIGTERM, SIGINT or SIGHUP; returns the exit code of the process. `config` was loaded
+ * for role 'w' and is borrowed. */
 int worker_main(const struct config *config);
 
 struct ev_loop *worker_loop(const struct worker *worker);
