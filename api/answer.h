@@ -1,6 +1,6 @@
 /* answer.h - what a caller of tools/call is told of its effect and its task, in the form that its
  * effect ID came in: where a model chose it as an argument, a tool result that the model can act
- * on, else an error of the protocol (design §2, Names and codes). Used by tools.c, plain.c and
+ * on, else an error of the protocol. Used by tools.c, plain.c and
  * companion.c. */
 #pragma once
 

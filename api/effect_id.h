@@ -1,5 +1,5 @@
-/* effect_id.h - where a call carries its effect ID, in which order, and in which form (design §2,
- * "Names and codes on the wire"). A pure function of the request. */
+/* effect_id.h - where a call carries its effect ID, in which order, and in which form. A pure
+ * function of the request. */
 #pragma once
 
 #include "api/call.h"

@@ -1,6 +1,6 @@
 /* plain.h - calls of clients that do not declare Tasks: the answer is held until the task is over,
  * or until the tool's answer window is. While it is held, the task is attached to it; a client that
- * hangs up parks its task (design §2, Parking). */
+ * hangs up parks its task. */
 #pragma once
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* presence.h - this API process in the store: an incarnation that beats, so that the attachments of
- * its plain calls count (design §2, Parking). When the store has declared it dead, a new one
+ * its plain calls count. When the store has declared it dead, a new one
  * begins, and whoever waits has to be attached under that. */
 #pragma once
 

@@ -1,5 +1,5 @@
 /* result.c - see result.h. The stored part of a result is spliced in byte for byte, so that a
- * repeat is answered with the very same bytes (design §2). */
+ * repeat is answered with the very same bytes. */
 #include "api/result.h"
 
 #include <time.h>

@@ -6,7 +6,7 @@
 
 #include "runtime/slice.h"
 
-/* Version, cluster, 6 bytes of database time in ms (big-endian), 16 random bytes (design §2). */
+/* Version, cluster, 6 bytes of database time in ms (big-endian), 16 random bytes. */
 constexpr size_t TASK_ID_BYTES = 24;
 constexpr size_t TASK_ID_TEXT_LEN = 36; /* "tsk_" + 32 of base64url */
 

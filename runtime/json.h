@@ -85,7 +85,7 @@ int json_number_compare(struct slice a, struct slice b);
  * exactly as spelt it is RFC 8785's; -0 is 0. */
 void json_number_canonical(struct slice number, struct buf *out);
 
-/* Canonical form of a value (design §2, fingerprint): members sorted as RFC 8785 does, strings as
+/* Canonical form of a value: members sorted as RFC 8785 does, strings as
  * RFC 8785, numbers canonical, no white space. `leave_out` (nullable) names a top-level member to
  * skip. */
 void json_canonical(struct slice value, const char *leave_out, struct buf *out);

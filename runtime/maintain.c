@@ -36,7 +36,7 @@ constexpr int64_t PAUSE_FIRST_MS = 100; /* until the first try to reach Postgres
 constexpr int64_t PAUSE_MAX_MS = 2'000; /* between two tries */
 constexpr int WORKERS_MAX = 4'096;
 
-/* What the reaper saw of an incarnation: death is a counter that stands still (design §4). */
+/* What the reaper saw of an incarnation: death is a counter that stands still. */
 struct look {
 	char incarnation[37];
 	int64_t beat;

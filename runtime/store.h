@@ -194,7 +194,7 @@ void store_intent_window(struct store *store, const struct accept_call *call, st
 void store_cancel(struct store *store, int64_t owner, const struct task_id *id, store_done *done,
 		  void *ctx);
 
-/* A plain call that still waits joins its task again; a parked one is taken up (design §2). HF_OK
+/* A plain call that still waits joins its task again; a parked one is taken up. HF_OK
  * also where it is held or over. */
 void store_attach(struct store *store, int64_t owner, const struct task_id *id,
 		  const struct uuid *api, int64_t number, store_done *done, void *ctx);

@@ -23,7 +23,7 @@ const char *phase_type_name(enum phase_type type);
 
 enum effect_id_rule { EFFECT_ID_REQUIRED, EFFECT_ID_OPTIONAL, EFFECT_ID_NONE };
 
-/* What becomes of a task whose plain client hung up (design §2, Parking). */
+/* What becomes of a task whose plain client hung up. */
 enum disconnect { DISCONNECT_PARK, DISCONNECT_CONTINUE };
 
 constexpr size_t TOOL_PHASES_MAX = 63;           /* their undo steps have the numbers from 64 on */

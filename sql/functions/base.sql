@@ -1,4 +1,4 @@
--- Small things that the other functions stand on.
+-- Small things that the other functions stand on. "Rule N" here and elsewhere is of sql/RULES.md.
 
 -- Promises the database's time: all that is stored, or compared with what is stored, comes from here.
 -- Tests replace it. No SET clause: it would keep Postgres from inlining it.

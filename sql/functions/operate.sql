@@ -137,7 +137,7 @@ BEGIN
                               AND y.place = (127 - s.place / 65536) * 65536 + 65535));
 END $$;
 
--- Promises a retry by an operator (design, words). An open task goes on at once: 'due'. Of a failed one a
+-- Promises a retry by an operator. An open task goes on at once: 'due'. Of a failed one a
 -- successor is accepted: 'retried'. It begins at from_phase, null: where the task failed, and has the
 -- recovery points before that; the effect points to it. Its keys are the same, but for new_key: then those
 -- of that phase are of the next generation.

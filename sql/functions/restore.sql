@@ -1,4 +1,4 @@
--- After a restore of an older state (design §9): its lost tail may hold steps, intents and whole tasks.
+-- After a restore of an older state: its lost tail may hold steps, intents and whole tasks.
 -- `holdfast restored` makes the store careful of all of them; until then nothing is accepted or
 -- claimed, where any process saw that something is missing.
 

@@ -1,4 +1,4 @@
-/* Carriers, their order, and the form of an effect ID (design §2). */
+/* Carriers, their order, and the form of an effect ID. */
 #include "api/effect_id.h"
 
 #include <string.h>

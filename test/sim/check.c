@@ -1,5 +1,5 @@
-/* check.c - what must be true: of each start, and of the whole once all is over (V1-V10 of the
- * design). ledger.c and clients.c hold what is true at every moment. */
+/* check.c - what must be true: of each start, and of the whole once all is over (V1-V10 of
+ * README). ledger.c and clients.c hold what is true at every moment. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

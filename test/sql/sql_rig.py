@@ -244,7 +244,7 @@ class Bench:
         return self.a.rows("SELECT kinds FROM claim(%s, %s, 1, gen_random_uuid())", incarnation,
                            [self.tool])[0][0] or []
 
-    # --- an operator's acts (design, retry by an operator) ---
+    # --- an operator's acts ---
 
     OPERATED = ("keyed", "pure", "lookup", "unsafe", "local")
 

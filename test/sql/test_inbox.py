@@ -1,4 +1,4 @@
-"""Questions and answers in the store (design §4 rule 8): ask and answer against each other, a cancel,
+"""Questions and answers in the store: ask and answer against each other, a cancel,
 the reclaim and the time-out, each in both orders, with two real sessions at controlled points; lost
 answers sent again; the backstop that must find nothing, and does find what is planted."""
 

@@ -1,5 +1,5 @@
 """The store's functions on a real Postgres: what each promises, its races with two real sessions at
-controlled points, and each rule of the design with the experiment that broke it."""
+controlled points, and each rule of the store (sql/RULES.md) with the experiment that broke it."""
 
 import os
 import random
@@ -429,7 +429,7 @@ class Tests(Bench):
         equal(self.a.cancel(self.owner, task), (True, False), "a waiting task ends here and now")
         equal(self.a.poll(self.owner, task), "cancelled", "as cancelled")
 
-    # --- plain calls (design, Parking) ---
+    # --- plain calls ---
 
     def a_late_hang_up_does_not_stop_the_next_call(self):
         one, two = new_incarnation(), new_incarnation()
@@ -608,7 +608,7 @@ class Tests(Bench):
         equal(bad, [], "what roles may call is SECURITY DEFINER, VOLATILE, with a search_path")
 
     def phases_update_in_place(self):
-        """HOT: no index and no predicate on what a phase changes (design, the store)."""
+        """HOT: no index and no predicate on what a phase changes."""
         incarnation = self.new_worker()
         claims = [self.claimed(incarnation) for _ in range(20)]
         self.b.one("SELECT pg_stat_force_next_flush()")

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The effect ID as design section 2 has it: absent, mistyped, empty, too long, with NUL, look-alikes,
+"""The effect ID on its way in: absent, mistyped, empty, too long, with NUL, look-alikes,
 in each carrier, in two that agree and two that differ. What is refused stores nothing."""
 
 import itertools

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What a running task asks of its caller (T4 to T6, design §4 rule 8): wait phases with input and
+"""What a running task asks of its caller (T4 to T6, rule 8): wait phases with input and
 programs that ask, answered, declined, left alone, answered early, twice, in part, badly and by a
 stranger, with workers and API processes killed at each step. A task that waits holds no slot."""
 

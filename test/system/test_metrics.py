@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Metrics (design V10, rule 8): each role exposes what the table says, in a format that a strict
+"""Metrics (V10): each role exposes what the table says, in a format that a strict
 parser takes; counters move with what happened; /readyz flips when Postgres goes and the listener
 answers all the while; odd, large and slow requests are refused and bounded; the alerts name what there is."""
 

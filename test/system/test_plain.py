@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Plain calls, of clients that do not declare Tasks (R3.2, design §2 Parking): answered at once, in a
+"""Plain calls, of clients that do not declare Tasks (R3.2): answered at once, in a
 stream, or with "still running"; a client that hangs up parks its task, and the same effect ID takes
 it up at its last recovery point; the companions; and the two tests of the page that the product
 answers (seed 001), with curl."""

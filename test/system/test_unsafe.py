@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What may have happened (R2.5, V7, design §4 and §6): unsafe effects with an intent, undo steps after
+"""What may have happened (R2.5, V7): unsafe effects with an intent, undo steps after
 a cancel, and effects that are accepted first and seen later. Counted in the downstream's ledger."""
 
 import json
