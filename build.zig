@@ -76,7 +76,7 @@ const sim_runtime = [_][]const u8{
     "arena.c", "base.c", "buf.c", "err.c", "id.c", "input.c", "json.c", "json_canon.c", "json_number.c", "json_scan.c",
     "key.c", "rfc3339.c", "schema.c", "schema_check.c", "schema_pattern.c", "task.c", "template.c", "tool.c",
     "tool_check.c", "tool_effect.c", "tool_http.c", "tool_input.c", "tool_parse.c", "tool_phase.c", "tool_plain.c", "trace.c",
-    "content.c", "sql_text.c", "uri_template.c", "value.c",
+    "content.c", "sql_text.c", "stop_signals.c", "uri_template.c", "value.c",
 };
 const sim_worker = [_][]const u8{
     "ask.c", "beat.c", "frame.c", "http_request.c", "last_words.c", "phase_http.c", "phase_program.c", "phase_sql.c", "phase_wait.c", "program_talk.c", "retry.c",

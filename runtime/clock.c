@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include "runtime/base.h"
+
 static int64_t read_ms(clockid_t id)
 {
 	struct timespec now;
@@ -21,6 +23,7 @@ int64_t clock_wall_ms(void)
 
 void clock_rest_ms(int64_t ms)
 {
+	hf_assert(ms >= 0);
 	struct timespec left = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1'000'000 };
 	while (nanosleep(&left, &left) != 0)
 		;

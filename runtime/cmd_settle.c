@@ -25,8 +25,8 @@ struct options {
 /* Where the task stands: what settle() has to be told of its phase. */
 struct place {
 	char *phase; /* heap */
-	char
-	    *reads; /* heap, nullable: a place that a later part reads, and --state does not have */
+	/* Heap, nullable: a place that a later part reads, and --state does not have. */
+	char *reads;
 	int64_t visible_within_ms;
 };
 
@@ -39,17 +39,39 @@ static bool has(const struct options *options, struct slice pointer)
 		json_pointer(state, pointer, &value));
 }
 
-/* The first pointer of a template into the state of that phase that leads nowhere. */
-static char *reads_of(const struct options *options, const char *doc, const char *phase)
+/* The first pointer into that place in these templates that leads nowhere; heap, nullable. */
+static char *reads_in(const struct options *options, struct slice text, const char *place)
 {
-	char *place = hf_format("/state/%s", phase), *reads = nullptr;
-	for (const char *at = doc; !reads && (at = strstr(at, place)); at++) {
-		size_t len = strcspn(at, "\"}"), skip = strlen(place);
-		bool reaches_in = at[skip] == '/' || len == skip;
+	const char *end = text.data + text.len, *at = text.data;
+	size_t skip = strlen(place);
+	for (; text.len > 0 && (at = memmem(at, (size_t)(end - at), place, skip)); at++) {
+		size_t len = skip;
+		while (at + len < end && at[len] != '"' && at[len] != '}')
+			len++;
+		bool reaches_in = len == skip || at[skip] == '/';
 		if (reaches_in && !has(options, (struct slice){ at + skip, len - skip }))
-			reads = hf_format("%.*s", (int)len, at);
+			return hf_format("%.*s", (int)len, at);
 	}
-	free(place);
+	return nullptr;
+}
+
+/* As above, in all that may still read the state of phase `number`: later ones, undo steps, the
+ * result. */
+static char *reads_of(const struct options *options, struct slice doc, int number,
+		      const char *phase)
+{
+	hf_cleanup(text) char *place = hf_format("/state/%s", phase);
+	struct slice phases = {}, later, undo, result;
+	char *reads = nullptr;
+	json_member(doc, "phases", &phases);
+	for (size_t i = 0; !reads && json_element(phases, i, &later); i++) {
+		if ((int)i > number)
+			reads = reads_in(options, later, place);
+		else if (json_member(later, "undo", &undo))
+			reads = reads_in(options, undo, place);
+	}
+	if (!reads && json_member(doc, "result", &result))
+		reads = reads_in(options, result, place);
 	return reads;
 }
 
@@ -85,7 +107,7 @@ static enum hf_code place_find(PGconn *conn, const struct options *options, stru
 		if (text)
 			place->phase = hf_format("%s%s", undoing ? "undo:" : "", text);
 		if (text && !undoing && PQgetvalue(result, 0, 2)[0] == 't')
-			place->reads = reads_of(options, doc.data, text);
+			place->reads = reads_of(options, doc, number, text);
 		free(text);
 	}
 	if (visible.len > 0 && !json_integer(visible, &place->visible_within_ms))
@@ -120,7 +142,7 @@ static enum hf_code settle(PGconn *conn, struct options *options, char **answer,
 	if (code == HF_OK && place.reads && strcmp(options->verdict, "done") == 0)
 		code = hf_fail(err, HF_INVALID,
 			       "nothing was done: the tool reads %s%s, so say what phase %s gave, "
-			       "with --state '{...}' ('{}': nothing)",
+			       "with --state '{...}' ('{}': nothing; --force: as it is)",
 			       place.reads, options->state ? ", which --state does not have" : "",
 			       place.phase);
 	if (code == HF_OK) {

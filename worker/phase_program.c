@@ -87,17 +87,26 @@ static void stop_timers(struct program *program)
 	ev_timer_stop(run_loop(program->run), &program->limit);
 }
 
+/* It may have read what it is to do: without "ready", or where it could not be started, it has not.
+ */
+static bool has_begun(const struct program *program)
+{
+	if (!program->run_sent || !program->host)
+		return false;
+	return (program->plain && !program->exited) || host_ready(program->host);
+}
+
 /* What a stopped program comes to, when it did not answer by itself. */
-static void stopped_outcome(struct program *program)
+static void stopped_outcome(struct program *program, bool begun)
 {
 	if (program->lost) {
 		program->outcome = PHASE_LOST;
 	} else if (program->outcome == PHASE_STOPPED && program->stage == STAGE_ENDING &&
-		   program->foreign && program->run_sent) {
+		   program->foreign && begun) {
 		program->outcome = PHASE_UNKNOWN;
 		buf_add_text(&program->text, "; its call may have been made");
 	} else if ((program->outcome == PHASE_TOOL_ERROR || program->outcome == PHASE_FAILED) &&
-		   program->stage == STAGE_ENDING && !program->exited && program->run_sent &&
+		   program->stage == STAGE_ENDING && !program->exited && begun &&
 		   run_phase(program->run)->effect == EFFECT_UNSAFE) {
 		/* We ended it; it had not said how its work went. */
 		program->outcome = PHASE_UNKNOWN;
@@ -108,16 +117,17 @@ static void stopped_outcome(struct program *program)
 /* The last thing that is done with a program. */
 static void program_report(struct program *program)
 {
+	bool begun = has_begun(program);
 	stop_timers(program);
 	/* One whose answer names no run serves no second. */
 	if (program->host && !program->names_run)
 		host_kill(program->host);
 	if (program->host)
 		host_put(program->host);
-	stopped_outcome(program);
+	stopped_outcome(program, begun);
 	bool answered = program->outcome == PHASE_DONE;
 	bool declined = program->declined && run_phase(program->run)->effect == EFFECT_UNSAFE;
-	bool maybe = program->foreign && program->run_sent && !answered && !declined;
+	bool maybe = program->foreign && begun && !answered && !declined;
 	struct phase_result result = {
 		.outcome = program->outcome,
 		.state = buf_slice(&program->state),
@@ -471,13 +481,15 @@ static void program_stop(void *state, bool lost)
 	struct program *program = state;
 	bool wait =
 	    !lost && program->foreign && program->run_sent && program->stage != STAGE_ENDING;
-	bool first = !program->stopping;
 	program->lost |= lost;
 	program->stopping = true;
 	/* Pure work stops from the loop as well: the caller is not called back from here. */
-	wait_ms(program, wait ? run_grace_ms(program->run) : 0);
-	if (wait && first && !program->plain)
+	if (lost || !program->closed)
+		wait_ms(program, wait ? run_grace_ms(program->run) : 0);
+	if (wait && !program->plain && !program->told && !run_is_unhurried(program->run)) {
+		program->told = true;
 		program_say(program, "cancel");
+	}
 }
 
 const struct phase_kind phase_program = { program_start, program_stop };

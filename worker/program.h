@@ -28,6 +28,7 @@ struct program {
 	bool leaving;  /* its result is in `state`; artifacts are stored */
 	bool names_run;               /* the tool's last frame said which run it is about */
 	bool stopping, lost, overdue; /* wishes; overdue: the grace of a stop is over */
+	bool told;                    /* to stop, if it can */
 	bool timed_out, closed;
 	bool exited;             /* its end is its own */
 	bool storing, stored_ok; /* a call of run_checkpoint or run_artifact_put is out */

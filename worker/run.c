@@ -125,7 +125,8 @@ static void start_phase(struct run *run, bool settling)
 {
 	struct hf_err err = {};
 	bool foreign = effect_is_foreign(run->spec->effect);
-	if (foreign && run->task.copy) {
+	bool sends = !(settling && run->spec->effect == EFFECT_UNSAFE);
+	if (foreign && sends && run->task.copy) {
 		run_release(run, RELEASE_AGAIN, COPY_DELAY_MS, false,
 			    "a copy: nothing foreign runs before `holdfast restored --confirm`");
 		return;
@@ -404,10 +405,14 @@ bool run_settling(const struct run *run)
 int64_t run_grace_ms(const struct run *run)
 {
 	const struct config *config = worker_config(run->worker);
-	if (run->stop == STOP_UNHURRIED)
+	if (run_is_unhurried(run))
 		return run_time_left_ms(run);
-	return run->back && !run->park && !run_is_cancelled(run) ? config->drain_ms
-								 : config->cancel_grace_ms;
+	return run->back && !run_is_cancelled(run) ? config->drain_ms : config->cancel_grace_ms;
+}
+
+bool run_is_unhurried(const struct run *run)
+{
+	return run->stop == STOP_UNHURRIED;
 }
 
 void run_phase_done(struct run *run, const struct phase_result *result)

@@ -61,3 +61,5 @@ bool run_key_is_stale(const struct run *run);
 int64_t run_sent_age_ms(const struct run *run);
 /* How long a foreign request in flight is waited for once its phase is told to stop. */
 int64_t run_grace_ms(const struct run *run);
+/* Stopped by a park or a pause alone: nobody waits for its end. */
+bool run_is_unhurried(const struct run *run);

@@ -38,7 +38,8 @@ static void write_text(const char *text)
 	write_text(": ");
 	write_text(name ? name : "error");
 	if (why == ENOENT && access(what, F_OK) == 0)
-		write_text(", for its #! interpreter is not on this machine");
+		write_text(", for the interpreter that it names (#! line, or loader) is not on "
+			   "this machine");
 	write_text("\n");
 	if (child_fault >= 0)
 		(void)!write(child_fault, "", 1);

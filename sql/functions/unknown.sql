@@ -70,7 +70,7 @@ END $$;
 
 -- Promises what a person says that became of an unknown task, who is named in the audit record. 'done': its
 -- phase happened, `state` (msgpack) is what it gave; 'absent': it did not, it is sent anew; 'fail': the task
--- ends failed. Behind the first two it goes on, or is paused where it was so. They give back to its deadline
+-- ends failed. Behind the first two it goes on, with no attempt and no crash counted, or is paused where it was so. They give back to its deadline
 -- the time that it stood unknown, in which nobody could have been faster: it has left what it had when it
 -- became so, nothing where it was late by then, and never more than a new task. Returns what was done, or why
 -- not: 'settled', 'missing', 'not_unknown', 'too_early' (absent, asked before the effect must be visible,
@@ -135,7 +135,7 @@ BEGIN
     UPDATE work x SET state = CASE WHEN stays THEN 'paused' ELSE 'ready' END,
         pause = CASE WHEN stays THEN 'task' END,
         due = now, deadline = new_deadline, message = NULL, progress = NULL, phase = next_phase,
-        attempt = 0, updated = now,
+        attempt = 0, crashes = 0, updated = now,
         -- What follows a phase that happened may have followed it in a lost tail as well.
         first_try = CASE WHEN verdict = 'done' THEN w.tail_from END,
         sent = CASE WHEN verdict = 'done' THEN w.tail_to END,

@@ -102,7 +102,7 @@ const char *model_settle(struct model *model, const struct task_id *id,
 	bool stays = pause_is(task, "task") && !task->cancel && task->phase < UNDO_PHASE_FIRST;
 	task->state = stays ? TASK_PAUSED : TASK_READY;
 	task->pause = stays ? "task" : nullptr;
-	task->attempt = 0;
+	task->attempt = task->crashes = 0;
 	task->first_try_ms = task->sent_ms = -1;
 	task_place(model, task);
 	return "settled";

@@ -310,7 +310,10 @@ class Tests(Bench):
                 self.move_clock(became)
                 self.a.release("unknown", (task, token), sent=True)
                 self.move_clock(settled)
+                self.a.rows("UPDATE work SET crashes = 3 WHERE task = %s RETURNING 1", task)
                 equal(self.a.settle(task, verdict), "settled", verdict)
+                equal(self.a.one("SELECT crashes FROM work WHERE task = %s", task), 0,
+                      "what follows is not ended by the crashes before")
                 equal(self.a.rows("SELECT round(extract(epoch FROM w.deadline - now_()) / 60), t.deadline ="
                                   " w.deadline FROM work w JOIN task t ON t.task = w.task WHERE w.task = %s",
                                   task), [(minutes, True)], why)

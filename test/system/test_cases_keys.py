@@ -188,7 +188,7 @@ def b031_member_order_and_white_space_make_no_conflict():
     equal(len(tasks), 1, "B031 all orders: one task")
     equal(len(stack.task_rows(effect_id)), 1, "B031 all orders: one row")
     client.close()
-    return [effect_id]
+    all_ids.append(effect_id)
 
 
 def b031_a_member_twice_is_refused():

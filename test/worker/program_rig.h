@@ -48,7 +48,7 @@ struct run {
 	int64_t delay_ms;
 	bool maybe_sent, has_checkpoint;
 	int progress_count;
-	bool may_send;
+	bool may_send, unhurried;
 	/* a store that is slow, or says no */
 	bool hold, refuse;
 	void (*held)(void *ctx, bool ok);
@@ -62,6 +62,10 @@ struct host_pool *worker_hosts(const struct worker *worker)
 int64_t run_grace_ms(const struct run *)
 {
 	return GRACE_MS;
+}
+bool run_is_unhurried(const struct run *run)
+{
+	return run->unhurried;
 }
 struct ev_loop *run_loop(const struct run *)
 {

@@ -48,6 +48,7 @@ static const struct ending endings[] = {
 	  "render failed (exit 99); it never spoke on descriptor 3: a program without an SDK needs "
 	  "\"mode\": \"plain\"",
 	  false },
+	{ "no such tool", "{}", EFFECT_UNSAFE, 0, PHASE_TOOL_ERROR, "it never spoke", false },
 };
 
 /* `run` was begun for it. */
@@ -143,6 +144,7 @@ static void check_missing(struct run *run, char *program)
 	finish(run);
 	cr_expect_eq(run->outcome, strcmp(program, "./cwd") ? PHASE_FAILED : PHASE_CRASHED,
 		     "%s: %s", program, run->text.data);
+	cr_expect_not(run->maybe_sent, "%s", program);
 	end(run);
 }
 
@@ -535,7 +537,7 @@ HF_TEST(plain, a_program_that_cannot_be_started_is_no_word_of_the_tool, .init = 
 	static char missing[][8] = { "./none", "./cwd" };
 	for (size_t i = 0; i < countof(missing); i++) {
 		struct run run;
-		begin_plain(&run, "exit", "0", EFFECT_PURE);
+		begin_plain(&run, "exit", "0", EFFECT_UNSAFE);
 		check_missing(&run, missing[i]);
 	}
 }

@@ -431,7 +431,7 @@ HF_TEST(run, a_park_hurries_once_somebody_waits, .init = set_up, .fini = tear_do
 	run_hand_back(run);
 	turn();
 	cr_assert_eq(phase.stops, 2);
-	cr_assert(run_grace_ms(run) <= config.cancel_grace_ms);
+	cr_assert_eq(run_grace_ms(run), config.drain_ms);
 	report_done("{}");
 	expect_write("step keyed");
 	answer();

@@ -37,7 +37,7 @@ struct tool_run {
 
 [[noreturn]] static void end_process(int status, const char *why)
 {
-	fprintf(stderr, "%s\n", why);
+	fprintf(stderr, "holdfast: %s\n", why);
 	fflush(nullptr);
 	_exit(status);
 }
