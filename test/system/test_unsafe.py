@@ -40,6 +40,7 @@ def program(name, **more):
             "env": ["RIG_RUN_LOG", "RIG_FOLDER", "HOLDFAST_DOWNSTREAM_URL"], **more}
 
 
+HASTY_MS = 5_000
 SQL = {"schema.sql": "CREATE TABLE IF NOT EXISTS booking (effect_id text PRIMARY KEY);",
        "book.sql": "INSERT INTO booking VALUES ($1::json ->> 'effect_id') RETURNING '{}'",
        "unbook.sql": "WITH gone AS (DELETE FROM booking WHERE effect_id = $1::json ->> 'effect_id' "
@@ -50,6 +51,7 @@ TOOLS = [
     tool("marked", [{"name": "pay", **HTTP, "effect": "unsafe", "request": send({"$from": "/key"})}]),
     # Without a class a program is unsafe.
     tool("charge", [program("charge")]),
+    tool("hasty", [program("charge")], deadline_ms=HASTY_MS),
     tool("trip", [
         {"name": "book", "kind": "sql", "file": "book.sql",
          "undo": {"kind": "sql", "file": "unbook.sql"}},
@@ -244,6 +246,31 @@ def unsafe_program():
     counts["unsafe"] += 3
 
 
+def a_deadline_does_not_deny_what_a_dead_worker_left():
+    effect_id, task = begin("hasty", {"charge": [{"gate": "in"}]})
+    accepted = time.monotonic()
+    stack.at_gate(effect_id, "in")
+    stack.workers[0].kill()
+    counts["kills"] += 1
+    time.sleep(max(accepted + HASTY_MS / 1000 + 1 - time.monotonic(), 0))
+    stack.workers[0].start()
+    is_unknown(task, "an unsafe program that no worker saw end before its deadline")
+    equal(len(stack.run_log(effect_id, "start")), 1, "is not started again")
+    counts["unsafe"] += 1
+
+
+def a_pause_waits_for_an_unsafe_program():
+    effect_id, task = begin("charge", {"charge": [{"gate": "in"}]})
+    stack.at_gate(effect_id, "in")
+    stack.command("pause", task, *by)
+    time.sleep(3)  # twice what a cancel would wait
+    equal(stack.state(task), "running", "a pause does not break off what has left")
+    stack.open_gate(effect_id, "in")
+    equal(client.wait(task).result["status"], "completed", "it is done when it says so")
+    equal(len(stack.run_log(effect_id, "start")), 1, "once")
+    counts["unsafe"] += 1
+
+
 # --- undo -----------------------------------------------------------------------------------------
 
 def gone_trip(plan=None, at="in"):
@@ -419,10 +446,11 @@ def cancelled_unverified():
 
 
 rig.run(unsafe_is_sent_once, not_sent_is_tried_again, lost_answer_is_unknown,
-        unknown_names_the_key_that_it_bears,
-        killed_in_flight_is_unknown, cancel_waits_for_its_answer, unsafe_program, undo_in_reverse,
-        completed_is_not_undone, (undo_survives, "answers of undo steps lost", lost_answers),
+        unknown_names_the_key_that_it_bears, killed_in_flight_is_unknown, cancel_waits_for_its_answer,
+        unsafe_program, a_deadline_does_not_deny_what_a_dead_worker_left,
+        a_pause_waits_for_an_unsafe_program, undo_in_reverse, completed_is_not_undone,
+        (undo_survives, "answers of undo steps lost", lost_answers),
         (undo_survives, "workers killed while undoing", killed), cancelled_between_attempts,
         undo_refused, unsafe_undo, last_phase_is_undone, seen_later, unverified_survives_a_kill,
         never_seen, cancelled_unverified)
-rig.finish("unsafe", counts, {"unsafe": 15, "unknown": 14, "undone": 9, "unverified": 7, "kills": 13})
+rig.finish("unsafe", counts, {"unsafe": 17, "unknown": 15, "undone": 9, "unverified": 7, "kills": 14})
