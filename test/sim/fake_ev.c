@@ -172,6 +172,13 @@ void ev_signal_start(struct ev_loop *loop, ev_signal *signal) EV_NOEXCEPT
 	loop->signals[loop->signals_count++] = signal;
 }
 
+void ev_signal_stop(struct ev_loop *loop, ev_signal *signal) EV_NOEXCEPT
+{
+	for (size_t i = 0; i < loop->signals_count; i++)
+		if (loop->signals[i] == signal)
+			loop->signals[i--] = loop->signals[--loop->signals_count];
+}
+
 void loop_signal(struct ev_loop *loop, int number)
 {
 	for (size_t i = 0; i < loop->signals_count; i++)
