@@ -35,11 +35,11 @@ const program_files = [_][]const u8{
     "terminal.c",    "tool_apply.c", "tool_folder.c",
 };
 const api_files = [_][]const u8{
-    "answer.c", "api.c", "artifacts.c", "auth.c", "call.c", "call_trace.c", "catalog.c", "companion.c", "contents.c",
+    "answer.c", "artifacts.c", "auth.c", "call.c", "call_trace.c", "catalog.c", "companion.c", "contents.c",
     "completion.c", "conn.c", "cursor.c", "discover.c", "effect_id.c", "headers.c", "health.c",
     "http.c", "http_text.c", "http_write.c", "intent_window.c", "ladder.c", "list.c",
     "listener.c", "mcp.c", "packs.c", "param_headers.c", "plain.c", "plain_tool.c",
-    "presence.c", "prompts.c", "request.c", "request_state.c", "resources.c", "rounds.c",
+    "presence.c", "prompts.c", "refresh.c", "request.c", "request_state.c", "resources.c", "rounds.c", "serve.c",
     "result.c",    "rpc.c",      "sse.c",      "tasks.c",   "tools.c",     "watch.c",
     "follow.c",    "listen.c",   "subscription.c",
 };

@@ -21,7 +21,7 @@ struct monitor;
 struct packs;
 struct plains;
 struct presence;
-struct request;
+struct refresh;
 struct store;
 struct watch;
 
@@ -33,6 +33,7 @@ struct api {
 	struct packs *packs; /* replaced with the catalog */
 	struct store *store;
 	struct presence *presence;
+	struct refresh *refresh;
 	struct watch *watch;
 	struct plains *plains;
 	struct follow *follow;
@@ -48,21 +49,12 @@ struct api {
 	/* private */
 	struct listener *listener;
 	struct monitor *monitor;
-	ev_timer refresh, drain;
+	ev_timer drain;
 	struct stop_signals signals;
 	bool refusing;          /* connections, as drain_delay_ms is over */
 	int64_t drain_until_ms; /* of drain_delay_ms, then of drain_ms, on the boot clock */
 	bool leaving;           /* the store is being told that nobody is here any more */
-	bool reading_catalog;
-	struct request *waiting;      /* for the catalog that is being read */
-	struct request *waiting_next; /* came while it was read: for the one after */
 };
-
-/* Serves until SIGTERM, SIGINT or SIGHUP, then drains. Returns an exit code (runtime/command.h). */
-int api_run(const struct config *config);
-
-/* Reads the catalog once more and then calls `go_on`; ends the request where the store is away. */
-void api_look_again(struct request *request, void (*go_on)(struct request *request));
 
 /* health.c: GET /healthz (the process runs) and GET /readyz (send it requests). */
 void health_live(struct call *call);

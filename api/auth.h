@@ -1,5 +1,5 @@
 /* auth.h - bearer token to principal. Tokens are known by their SHA-256 only, from a file; with
- * --insecure-dev (loopback only, api.c refuses it elsewhere) the token is the user's name. */
+ * --insecure-dev (loopback only, serve.c refuses it elsewhere) the token is the user's name. */
 #pragma once
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* catalog.c - see catalog.h. Filled by api.c each time the store's number has changed. */
+/* catalog.c - see catalog.h. Filled by serve.c each time the store's number has changed. */
 #include "api/catalog.h"
 
 #include <stdlib.h>

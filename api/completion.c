@@ -3,6 +3,7 @@
 #include "api/http_text.h"
 #include "api/mcp.h"
 #include "api/packs.h"
+#include "api/refresh.h"
 #include "api/result.h"
 #include "runtime/base.h"
 #include "runtime/json.h"
@@ -80,7 +81,7 @@ static void complete_ref(struct request *request, bool of_prompt, const struct b
 	const struct resource *template =
 	    of_prompt ? nullptr : packs_template(packs, buf_slice(ref));
 	if (!prompt && !template && !request->looked_again) {
-		api_look_again(request, mcp_completion_complete);
+		refresh_look_again(request, mcp_completion_complete);
 	} else if (!prompt && !template) {
 		refuse(request, of_prompt ? "Unknown prompt; prompts/list has those there are"
 					  : "Unknown resource template; resources/templates/list "

@@ -1,6 +1,6 @@
-/* follow.c - see follow.h. Used by listen.c; api.c passes the store's hints on. The round is in the
- * order of the last looks: a tick takes from its head and appends. Who is to be looked at first, or
- * again, stands in the urgent line before. */
+/* follow.c - see follow.h. Used by listen.c; serve.c passes the store's hints on. The round is in
+ * the order of the last looks: a tick takes from its head and appends. Who is to be looked at
+ * first, or again, stands in the urgent line before. */
 #include "api/follow.h"
 
 #include <stdlib.h>

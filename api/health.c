@@ -1,4 +1,4 @@
-/* health.c - two answers for whoever starts, watches and balances API processes. Called by api.c.
+/* health.c - two answers for whoever starts, watches and balances API processes. Called by serve.c.
  * They tell no secret, so they need no token and no Host. */
 #include "api/api.h"
 #include "api/call.h"

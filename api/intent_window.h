@@ -4,8 +4,8 @@
  * many ms after the first of them, by the database's clock; later ones do not make it longer. */
 #pragma once
 
+#include "api/accepting.h"
 #include "api/request.h"
-#include "api/tools.h"
 
 /* Finds the effect ID that `accepting` is to be accepted under, in place of the fresh one that it
  * has, and goes on; or ends the request. Its owner must be known. */

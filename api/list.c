@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "api/api.h"
-#include "api/catalog.h"
 #include "api/cursor.h"
+#include "api/refresh.h"
 #include "api/result.h"
 #include "runtime/base.h"
 #include "runtime/config.h"
@@ -98,8 +98,8 @@ void list_begin(struct request *request, void (*go_on)(struct request *request))
 		request_refuse_params(
 		    request, "params.cursor was not given by this list; begin again without one",
 		    (struct slice){});
-	else if (catalog_number(request->api->catalog) == 0)
-		api_look_again(request, go_on);
+	else if (!refresh_has_read(request->api->refresh))
+		refresh_look_again(request, go_on);
 	else
 		go_on(request);
 }

@@ -1,4 +1,4 @@
-/* mcp.c - see mcp.h. Called by api.c for each POST to the endpoint. The order of what stands here
+/* mcp.c - see mcp.h. Called by serve.c for each POST to the endpoint. The order of what stands here
  * is the order of protocol page A7: Host and Origin, verb, media types, (body size: conn.c), token,
  * JSON, envelope, then ladder.c. */
 #include "api/mcp.h"

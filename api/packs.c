@@ -1,4 +1,4 @@
-/* packs.c - see packs.h. Filled by api.c each time the store's number has changed. What the
+/* packs.c - see packs.h. Filled by serve.c each time the store's number has changed. What the
  * documents hold was checked when they were compiled, so it is only taken apart here. */
 #include "api/packs.h"
 

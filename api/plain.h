@@ -5,8 +5,8 @@
 
 #include <stddef.h>
 
+#include "api/accepting.h"
 #include "api/request.h"
-#include "api/tools.h"
 
 constexpr int64_t PLAIN_QUICK_MS = 1'000;        /* an answer within it is JSON, then a stream */
 constexpr int64_t PLAIN_PROGRESS_EVERY_MS = 100; /* at most one notification in that time */

@@ -1,5 +1,5 @@
-/* presence.c - see presence.h. Owned by api.c. One beat is in flight at a time; the store holds it
- * for as long as Postgres is away. */
+/* presence.c - see presence.h. Owned by serve.c. One beat is in flight at a time; the store holds
+ * it for as long as Postgres is away. */
 #include "api/presence.h"
 
 #include <stdlib.h>

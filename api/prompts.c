@@ -5,6 +5,7 @@
 
 #include "api/effect_id.h"
 #include "api/mcp.h"
+#include "api/refresh.h"
 #include "api/result.h"
 #include "api/rounds.h"
 #include "runtime/base.h"
@@ -153,7 +154,7 @@ void mcp_prompts_get(struct request *request)
 	if (prompt)
 		get_prompt(request, prompt, arguments);
 	else if (!request->looked_again)
-		api_look_again(request, mcp_prompts_get);
+		refresh_look_again(request, mcp_prompts_get);
 	else
 		request_refuse_params(request, "Unknown prompt; prompts/list has those there are",
 				      (struct slice){});

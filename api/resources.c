@@ -7,6 +7,7 @@
 #include "api/list.h"
 #include "api/mcp.h"
 #include "api/packs.h"
+#include "api/refresh.h"
 #include "runtime/base.h"
 #include "runtime/json.h"
 #include "runtime/template.h"
@@ -81,7 +82,7 @@ static void read_declared(struct request *request, struct slice uri)
 	else if ((resource = packs_template_of(packs, uri, &values)))
 		reply_template(request, resource, uri, buf_slice(&values));
 	else if (!request->looked_again)
-		api_look_again(request, mcp_resources_read);
+		refresh_look_again(request, mcp_resources_read);
 	else
 		resource_refuse_unknown(request, uri);
 }

@@ -8,7 +8,7 @@
  *                                                                 * waits for the store
  *
  * A tool that asks first (rounds.h) asks nobody whose effect is known: a repeat is a repeat. */
-#include "api/tools.h"
+#include "api/accepting.h"
 
 #include "api/answer.h"
 #include "api/auth.h"
@@ -21,6 +21,7 @@
 #include "api/param_headers.h"
 #include "api/plain.h"
 #include "api/plain_tool.h"
+#include "api/refresh.h"
 #include "api/result.h"
 #include "api/rounds.h"
 #include "runtime/base.h"
@@ -380,7 +381,7 @@ void mcp_tools_call(struct request *request)
 	else if (entry)
 		call_tool(request, entry, arguments);
 	else if (!request->looked_again)
-		api_look_again(request, mcp_tools_call);
+		refresh_look_again(request, mcp_tools_call);
 	else
 		refuse_unknown(request, name);
 }

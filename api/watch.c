@@ -1,5 +1,5 @@
-/* watch.c - see watch.h. Used by plain.c and companion.c; api.c passes the store's hints on. A look
- * is a call of store_poll, which gathers those of one turn of the loop into one statement. */
+/* watch.c - see watch.h. Used by plain.c and companion.c; serve.c passes the store's hints on. A
+ * look is a call of store_poll, which gathers those of one turn of the loop into one statement. */
 #include "api/watch.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* cmd_api.c - `holdfast api`: settings in, exit code out. */
-#include "api/api.h"
+#include "api/serve.h"
 #include "runtime/base.h"
 #include "runtime/command.h"
 #include "runtime/config.h"
@@ -8,5 +8,5 @@ int cmd_api(int argc, char **argv)
 {
 	hf_cleanup(config) struct config config;
 	int code = command_load_logging("api", 'a', argc, argv, &config);
-	return code == EXIT_DONE ? api_run(&config) : code;
+	return code == EXIT_DONE ? serve_run(&config) : code;
 }

@@ -1,4 +1,4 @@
-/* front.c - see front.h. What api/mcp.c, api/conn.c and api/api.c do around the decisions of a
+/* front.c - see front.h. What api/mcp.c, api/conn.c and api/serve.c do around the decisions of a
  * plain call is done here in a few lines: requests end, clients hang up, a process drains and
  * closes. */
 #include "test/sim/front.h"
@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/accepting.h"
 #include "api/headers.h"
 #include "api/mcp.h"
 #include "api/plain.h"
 #include "api/presence.h"
-#include "api/tools.h"
 #include "api/watch.h"
 #include "runtime/base.h"
 #include "runtime/config.h"

@@ -1,4 +1,4 @@
-/* tools.h - a tools/call that passed every check and is to be accepted. */
+/* accepting.h - a tools/call that passed every check and is to be accepted. */
 #pragma once
 
 #include "api/effect_id.h"

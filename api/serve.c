@@ -1,11 +1,12 @@
-/* api.c - see api.h. Opens what requests share, routes what conn.c hands over, reads the catalog
- * once a second and whenever a request asks for what is not in it, and drains. */
-#include "api/api.h"
+/* Opens what requests share, routes what conn.c hands over, and drains. The one file that knows all
+ * rooms. */
+#include "api/serve.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "api/api.h"
 #include "api/artifacts.h"
 #include "api/auth.h"
 #include "api/call.h"
@@ -18,6 +19,7 @@
 #include "api/packs.h"
 #include "api/plain.h"
 #include "api/presence.h"
+#include "api/refresh.h"
 #include "api/watch.h"
 #include "runtime/base.h"
 #include "runtime/clock.h"
@@ -30,7 +32,6 @@
 #include "runtime/monitor.h"
 #include "runtime/store.h"
 
-static constexpr double CATALOG_REFRESH_S = 1.0;
 static constexpr double DRAIN_LOOK_S = 0.02;
 
 static void on_call(struct call *call)
@@ -54,76 +55,19 @@ static void on_call(struct call *call)
 	}
 }
 
-static void read_catalog(struct api *api);
-
-static void resume(struct request *waiting, enum hf_code code, const struct hf_err *err)
+static int64_t on_catalog_known(void *ctx)
 {
-	while (waiting) {
-		struct request *request = waiting;
-		waiting = request->next_waiting;
-		request->looked_again = true;
-		if (code != HF_OK)
-			request_unavailable(request, code, err, "no");
-		else
-			request->go_on(request);
-	}
+	return catalog_number(((const struct api *)ctx)->catalog);
 }
 
-static void on_catalog(void *ctx, enum hf_code code, const struct store_catalog *found,
-		       const struct hf_err *err)
+static void on_catalog_changed(void *ctx, const struct store_catalog *found)
 {
 	struct api *api = ctx;
-	struct request *waiting = api->waiting;
-	api->waiting = nullptr;
-	api->reading_catalog = false;
-	if (code == HF_OK && found->number != catalog_number(api->catalog)) {
-		catalog_replace(api->catalog, found->number, found->tools, found->tools_count);
-		packs_replace(api->packs, found->packs, found->packs_count);
-		log_info("tools read", "catalog", LOG_INT(found->number), "tools",
-			 LOG_INT(found->tools_count), "packs", LOG_INT(found->packs_count),
-			 nullptr);
-		listens_tools_changed(api->listens);
-	}
-	resume(waiting, code, err); /* none of them waits again */
-	hf_assert(!api->waiting);
-
-	api->waiting = api->waiting_next;
-	api->waiting_next = nullptr;
-	if (api->waiting && api->closing) {
-		waiting = api->waiting;
-		api->waiting = nullptr;
-		resume(waiting, HF_CANCELLED, nullptr);
-	} else if (api->waiting) {
-		read_catalog(api);
-	}
-}
-
-static void read_catalog(struct api *api)
-{
-	if (api->reading_catalog || api->closing)
-		return;
-	api->reading_catalog = true;
-	store_catalog(api->store, catalog_number(api->catalog), on_catalog, api);
-}
-
-void api_look_again(struct request *request, void (*go_on)(struct request *request))
-{
-	struct api *api = request->api;
-	request->go_on = go_on;
-	if (api->closing) {
-		request_unavailable(request, HF_CANCELLED, nullptr, "no");
-		return;
-	}
-	/* A reading that is on its way may have begun before the tool was applied. */
-	struct request **list = api->reading_catalog ? &api->waiting_next : &api->waiting;
-	request->next_waiting = *list;
-	*list = request;
-	read_catalog(api);
-}
-
-static void on_refresh(struct ev_loop *, ev_timer *timer, int)
-{
-	read_catalog(container_of(timer, struct api, refresh));
+	catalog_replace(api->catalog, found->number, found->tools, found->tools_count);
+	packs_replace(api->packs, found->packs, found->packs_count);
+	log_info("tools read", "catalog", LOG_INT(found->number), "tools",
+		 LOG_INT(found->tools_count), "packs", LOG_INT(found->packs_count), nullptr);
+	listens_tools_changed(api->listens);
 }
 
 static size_t on_count_open(void *ctx)
@@ -319,7 +263,7 @@ static enum hf_code open_monitor(struct api *api, struct hf_err *err)
 			    err);
 }
 
-static enum hf_code api_open(struct api *api, struct hf_err *err)
+static enum hf_code open_all(struct api *api, struct hf_err *err)
 {
 	const struct config *config = api->config;
 	hf_try(auth_open(config->tokens_file, config->insecure_dev, &api->auth, err));
@@ -330,8 +274,8 @@ static enum hf_code api_open(struct api *api, struct hf_err *err)
 	hf_try(open_listener(api, err));
 	hf_try(open_monitor(api, err));
 
-	ev_timer_init(&api->refresh, on_refresh, 0, CATALOG_REFRESH_S);
-	ev_timer_start(api->loop, &api->refresh);
+	const struct refresh_hooks hooks = { on_catalog_known, on_catalog_changed, api };
+	api->refresh = refresh_new(api->loop, api->store, &hooks);
 	ev_timer_init(&api->drain, on_drain, DRAIN_LOOK_S, DRAIN_LOOK_S);
 	stop_signals_start(&api->signals, api->loop, on_signal, api);
 	return HF_OK;
@@ -339,7 +283,7 @@ static enum hf_code api_open(struct api *api, struct hf_err *err)
 
 /* Safe on a half-opened one. The store first: what waits for it is answered while its connection
  * still stands. */
-static void api_close(struct api *api)
+static void close_all(struct api *api)
 {
 	api->closing = true;
 	api->monitor = monitor_close(api->monitor);
@@ -352,7 +296,7 @@ static void api_close(struct api *api)
 	api->follow = follow_free(api->follow);
 	api->watch = watch_free(api->watch);
 	api->companions = companions_free(api->companions);
-	ev_timer_stop(api->loop, &api->refresh);
+	api->refresh = refresh_free(api->refresh);
 	ev_timer_stop(api->loop, &api->drain);
 	stop_signals_stop(&api->signals, api->loop);
 	api->catalog = catalog_free(api->catalog);
@@ -361,7 +305,7 @@ static void api_close(struct api *api)
 	auth_close(api->auth);
 }
 
-int api_run(const struct config *config)
+int serve_run(const struct config *config)
 {
 	struct hf_err err = {};
 	if (check_config(config, &err) != HF_OK) {
@@ -377,7 +321,7 @@ int api_run(const struct config *config)
 		.catalog = catalog_new(),
 		.packs = packs_new(),
 	};
-	enum hf_code code = api_open(&api, &err);
+	enum hf_code code = open_all(&api, &err);
 	if (code == HF_OK) {
 		if (config->insecure_dev)
 			log_warn("INSECURE: whoever reaches this port is whoever they say they are",
@@ -388,7 +332,7 @@ int api_run(const struct config *config)
 	} else {
 		log_error("not started", "error", err.text, nullptr);
 	}
-	api_close(&api);
+	close_all(&api);
 	if (api.refused)
 		return EXIT_USAGE;
 	return code == HF_OK ? EXIT_DONE : EXIT_FAILED;
