@@ -2,6 +2,7 @@
  * rooms. */
 #include "api/serve.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -160,7 +161,9 @@ static void drain(struct api *api)
 
 static void on_signal(struct ev_loop *, ev_signal *watcher, int)
 {
-	drain(watcher->data);
+	struct api *api = watcher->data;
+	if (!api->draining || watcher->signum != SIGHUP) /* a closed terminal may send it twice */
+		drain(api);
 }
 
 static bool is_loopback(const char *listen)

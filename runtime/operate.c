@@ -32,7 +32,7 @@ const char *operate_states(const char *act)
 	static const char *const states[][2] = {
 		{ "retry", "failed, scheduled, paused, unverified" },
 		{ "pause", "ready, scheduled, running, waiting, parked, unverified" },
-		{ "resume", "paused" },
+		{ "resume", "paused, unknown" },
 		{ "cancel",
 		  "ready, scheduled, running, waiting, paused, parked, unverified, unknown" },
 	};

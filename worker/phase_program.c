@@ -87,13 +87,12 @@ static void stop_timers(struct program *program)
 	ev_timer_stop(run_loop(program->run), &program->limit);
 }
 
-/* It may have read what it is to do: without "ready", or where it could not be started, it has not.
- */
+/* False where it provably was not started. One that never said "ready" may have acted all the same:
+ * a script that lacks its "mode": "plain". */
 static bool has_begun(const struct program *program)
 {
-	if (!program->run_sent || !program->host)
-		return false;
-	return (program->plain && !program->exited) || host_ready(program->host);
+	bool known = program->plain && program->exited && program->host;
+	return program->run_sent && !(known && !host_ready(program->host));
 }
 
 /* What a stopped program comes to, when it did not answer by itself. */

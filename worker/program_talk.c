@@ -233,7 +233,7 @@ static bool serve_error(struct program *program, const struct frame *frame)
 	program->declined = retry;
 	program->outcome = retry ? PHASE_RETRY : PHASE_TOOL_ERROR;
 	/* It was asked to stop, and says that it did. */
-	if (program->stopping && program->outcome == PHASE_TOOL_ERROR)
+	if (program->told && program->outcome == PHASE_TOOL_ERROR)
 		program->outcome = PHASE_STOPPED;
 	return true;
 }

@@ -395,6 +395,8 @@ static void on_drained(struct ev_loop *, ev_timer *timer, int)
 static void on_signal(struct ev_loop *, ev_signal *signal, int)
 {
 	struct worker *worker = signal->data;
+	if (worker->state != WORKER_SERVING && signal->signum == SIGHUP)
+		return; /* a closed terminal may send it twice */
 	if (worker->state != WORKER_SERVING) {
 		log_warn("second signal", nullptr);
 		end(worker, EXIT_FAILED);

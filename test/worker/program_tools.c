@@ -228,6 +228,14 @@ static int be_obedient(struct tool_run *run)
 	return tool_error(run, "stopped");
 }
 
+/* Has an answer by itself, after a while. */
+static int be_slow_to_refuse(struct tool_run *run)
+{
+	tool_progress(run, 0.1, "waiting");
+	usleep(200'000);
+	return tool_error(run, "refused");
+}
+
 /* An array of 1 500 levels. */
 static int be_deep(struct tool_run *run)
 {
@@ -342,6 +350,7 @@ static const struct {
 	{ "files", be_files },
 	{ "family", be_family },
 	{ "obedient", be_obedient },
+	{ "slow_to_refuse", be_slow_to_refuse },
 	{ "deep", be_deep },
 	{ "not_utf8", be_not_utf8 },
 	{ "curious", be_curious },

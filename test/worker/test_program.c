@@ -48,7 +48,7 @@ static const struct ending endings[] = {
 	  "render failed (exit 99); it never spoke on descriptor 3: a program without an SDK needs "
 	  "\"mode\": \"plain\"",
 	  false },
-	{ "no such tool", "{}", EFFECT_UNSAFE, 0, PHASE_TOOL_ERROR, "it never spoke", false },
+	{ "no such tool", "{}", EFFECT_UNSAFE, 0, PHASE_TOOL_ERROR, "it never spoke", true },
 };
 
 /* `run` was begun for it. */
@@ -300,6 +300,19 @@ HF_TEST(program, a_keyed_run_that_says_it_stopped_is_cancelled, .init = set_up, 
 	phase_program.stop(run.state, false);
 	finish(&run);
 	cr_expect_eq(run.outcome, PHASE_STOPPED, "%s", run.text.data);
+	end(&run);
+}
+
+HF_TEST(program, an_error_of_one_that_was_not_asked_to_stop_is_its_own, .init = set_up,
+	.fini = tear_down)
+{
+	struct run run;
+	begin(&run, "slow_to_refuse", "{}", EFFECT_KEYED);
+	run.unhurried = true;
+	until_progress(&run);
+	phase_program.stop(run.state, false);
+	finish(&run);
+	cr_expect_eq(run.outcome, PHASE_TOOL_ERROR, "%s", run.text.data);
 	end(&run);
 }
 
