@@ -144,8 +144,9 @@ static void on_drain(struct ev_loop *loop, ev_timer *timer, int)
 	}
 }
 
-static void drain(struct api *api)
+static void on_signal(void *ctx)
 {
+	struct api *api = ctx;
 	if (api->draining) { /* asked twice: at once */
 		ev_break(api->loop, EVBREAK_ALL);
 		return;
@@ -157,13 +158,6 @@ static void drain(struct api *api)
 	if (api->config->drain_delay_ms == 0)
 		refuse_connections(api);
 	ev_timer_start(api->loop, &api->drain);
-}
-
-static void on_signal(struct ev_loop *, ev_signal *watcher, int)
-{
-	struct api *api = watcher->data;
-	if (!api->draining || watcher->signum != SIGHUP) /* a closed terminal may send it twice */
-		drain(api);
 }
 
 static bool is_loopback(const char *listen)

@@ -543,9 +543,9 @@ static const struct uuid *incarnation(void *ctx)
 	return &m->id;
 }
 
-static void on_signal(struct ev_loop *, ev_signal *signal, int)
+static void on_signal(void *ctx)
 {
-	struct maintain *m = signal->data;
+	struct maintain *m = ctx;
 	m->stop = true;
 }
 

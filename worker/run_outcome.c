@@ -119,7 +119,8 @@ void outcome_tool_error(struct run *run, struct slice text, bool maybe_now, stru
 {
 	buf_add_text(out, "{\"content\":[{\"type\":\"text\",\"text\":");
 	encode_clean(text, TEXT_TOOL_ERROR_LEN_MAX, out);
-	if (strcmp(executed(run, maybe_now), "no") != 0) {
+	const char *word = executed(run, maybe_now);
+	if (strcmp(word, "no") != 0) {
 		hf_cleanup(buf) struct buf stands = {};
 		outcome_message(run, slice_of("What this call did stands"), maybe_now, &stands);
 		buf_add_text(out, "},{\"type\":\"text\",\"text\":");
@@ -127,7 +128,7 @@ void outcome_tool_error(struct run *run, struct slice text, bool maybe_now, stru
 	}
 	buf_add_text(out, "}],\"structuredContent\":{\"type\":\"tool_error\",\"phase\":");
 	json_string_encode(slice_of(run->spec->name), out);
-	buf_add_format(out, ",\"executed\":\"%s\"},\"isError\":true}", executed(run, maybe_now));
+	buf_add_format(out, ",\"executed\":\"%s\"},\"isError\":true}", word);
 }
 
 void outcome_error(struct run *run, const char *type, struct slice text, bool maybe_now,

@@ -392,11 +392,9 @@ static void on_drained(struct ev_loop *, ev_timer *timer, int)
 	timer_set(worker->loop, timer, LEAVE_MS);
 }
 
-static void on_signal(struct ev_loop *, ev_signal *signal, int)
+static void on_signal(void *ctx)
 {
-	struct worker *worker = signal->data;
-	if (worker->state != WORKER_SERVING && signal->signum == SIGHUP)
-		return; /* a closed terminal may send it twice */
+	struct worker *worker = ctx;
 	if (worker->state != WORKER_SERVING) {
 		log_warn("second signal", nullptr);
 		end(worker, EXIT_FAILED);

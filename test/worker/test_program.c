@@ -292,28 +292,27 @@ HF_TEST(program, a_cancelled_keyed_run_may_still_answer, .init = set_up, .fini =
 	end(&run);
 }
 
-HF_TEST(program, a_keyed_run_that_says_it_stopped_is_cancelled, .init = set_up, .fini = tear_down)
+static void expect_of_stopped(const char *tool, bool unhurried, enum phase_outcome outcome)
 {
 	struct run run;
-	begin(&run, "obedient", "{}", EFFECT_KEYED);
+	begin(&run, tool, "{}", EFFECT_KEYED);
+	run.unhurried = unhurried;
 	until_progress(&run);
 	phase_program.stop(run.state, false);
 	finish(&run);
-	cr_expect_eq(run.outcome, PHASE_STOPPED, "%s", run.text.data);
+	cr_expect_eq(run.outcome, outcome, "%s", run.text.data);
 	end(&run);
+}
+
+HF_TEST(program, a_keyed_run_that_says_it_stopped_is_cancelled, .init = set_up, .fini = tear_down)
+{
+	expect_of_stopped("obedient", false, PHASE_STOPPED);
 }
 
 HF_TEST(program, an_error_of_one_that_was_not_asked_to_stop_is_its_own, .init = set_up,
 	.fini = tear_down)
 {
-	struct run run;
-	begin(&run, "slow_to_refuse", "{}", EFFECT_KEYED);
-	run.unhurried = true;
-	until_progress(&run);
-	phase_program.stop(run.state, false);
-	finish(&run);
-	cr_expect_eq(run.outcome, PHASE_TOOL_ERROR, "%s", run.text.data);
-	end(&run);
+	expect_of_stopped("slow_to_refuse", true, PHASE_TOOL_ERROR);
 }
 
 HF_TEST(program, a_keyed_run_that_does_not_heed_a_cancel_is_unknown, .init = set_up,
