@@ -36,6 +36,7 @@ SAVERS = 6
 HELD_MIN = 4            # of them: one may find what Postgres itself has just freed
 REFUSED_MIN, CALLS_MAX = 2, 6
 GIVE_UP_S, TOLD_S = 1.9, 8  # a call that took less than the first was told what is certain
+LAST_CRASH_S = 1        # after there is room: whoever found none has ended Postgres by then
 # Failed statements of one process: a burst, then with backoff.
 TRIES_FIRST, TRIES_PER_S = 20, 4
 
@@ -244,6 +245,15 @@ def begin_savers(stack):
     return begun
 
 
+def committed(stack, begun):
+    """The phases that each has committed; None where Postgres is not there: it ends itself, and
+    begins again, whenever it has no room for its WAL, also between two questions."""
+    try:
+        return [[row[2] for row in stack.steps(task)] for task in begun.values()]
+    except rig.psycopg.Error:
+        return None
+
+
 def keep_full(stack, over):
     while not over.is_set():
         stack.disk.fill()
@@ -286,9 +296,8 @@ def full_disk():
     never = []
     while len(never) < CALLS_MAX and counts["refused"] < REFUSED_MIN:
         never.append(refused(stack, start))
-    if stack.answers():
-        at = [[row[2] for row in stack.steps(task)] for task in begun.values()]
-        check(at.count(["P1"]) >= HELD_MIN, "full: at their last committed phase", at)
+    at = committed(stack, begun)
+    check(at is None or at.count(["P1"]) >= HELD_MIN, "full: at their last committed phase", at)
     time.sleep(max(0.0, FULL_S - (time.monotonic() - began)))
     seconds = time.monotonic() - began
     no_tight_loop(stack, start, seconds)
@@ -296,8 +305,9 @@ def full_disk():
     over.set()
     filler.join()
     stack.disk.empty()
+    time.sleep(LAST_CRASH_S)
     until(lambda: stack.answers() or stack.cluster.gone(), 30, "Postgres is back, or has given up")
-    if not stack.answers():
+    if stack.cluster.gone():
         stack.cluster.start()  # as a service manager does
     until(lambda: stack.ready(stack.apis[0]), AGAIN_S, "room: ready")
     room_on_disk(stack, begun, [one for one in never if one], room_at)
