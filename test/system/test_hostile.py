@@ -15,7 +15,7 @@ import rig
 from patience import since, soon
 from rig import check, equal
 
-HEADER_MS, BODY_MS, WRITE_MS, IDLE_MS = 1500, 2000, 1500, 2500
+HEADER_MS, BODY_MS, WRITE_MS, IDLE_MS = 3000, 4000, 3000, 5000
 LATE_S = 2.0  # for a busy machine
 FREE_S = 20  # until a socket is seen to come or go, below the time that would end it anyway
 NEVER_MS = 120_000

@@ -13,7 +13,7 @@ from raw_cases import CASES, EMPTY
 from rig import check, equal
 
 STILL_S = 1.0  # what a refusal must not delay
-IDLE_MS = 1500
+IDLE_MS = 3000
 ANSWER_S_MAX = 30
 COUNT = 155
 
