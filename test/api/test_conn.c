@@ -1,9 +1,10 @@
 /* The connection's machine and the listener over real sockets: a child runs the loop, the test is
- * the client. The child's paths: /now answers at once with its body, /later after 20 ms, /hold once
- * the client is gone, /gone tells how many were, /big answers with BIG_BYTES, /live tells how many
- * connections live, /drain drains the listener. Streams: /stream is two pieces 20 ms apart, /burst
- * three at once, /quiet one piece and no end, /lump likewise of BIG_BYTES, /endless pieces of
- * ENDLESS_BYTES for ever, /patient lumps of BIG_BYTES, each once the last is taken, then an end. */
+ * the client. The child's paths: /now answers at once with its body, /later after 20 ms, /late
+ * after 1.5 s, /hold once the client is gone, /gone tells how many were, /big answers with
+ * BIG_BYTES, /live tells how many connections live, /drain drains the listener. Streams: /stream is
+ * two pieces 20 ms apart, /burst three at once, /quiet one piece and no end, /lump likewise of
+ * BIG_BYTES, /endless pieces of ENDLESS_BYTES for ever, /patient lumps of BIG_BYTES, each once the
+ * last is taken, then an end. */
 #include "test/api/conn_rig.h"
 
 HF_TEST(conn, a_thousand_requests_ride_on_one_connection, .init = start, .fini = stop)
@@ -147,7 +148,7 @@ HF_TEST(conn, a_client_that_leaves_while_its_call_is_out_is_noticed, .init = sta
 
 	fd = dial(); /* by a reset */
 	say(fd, GET("/hold"));
-	poll(nullptr, 0, 20);
+	until_read(); /* else the reset would take it away */
 	reset(fd);
 	wait_for_number(GET("/gone"), 3);
 
@@ -286,7 +287,7 @@ HF_TEST(conn, who_hangs_up_on_a_stream_is_gone_at_once_and_hears_no_more, .init 
 			int64_t left_at = now_ms();
 			leave_by(fd, way);
 			wait_for_number(GET("/gone"), ++gone);
-			cr_assert_lt(now_ms() - left_at, 500, "request %zu, way %d", i, way);
+			cr_assert_lt(now_ms() - left_at, 10'000, "request %zu, way %d", i, way);
 			if (way > 0)
 				continue;
 			char rest[4'096];
@@ -310,7 +311,7 @@ HF_TEST(conn, a_stream_that_is_not_read_is_dropped_and_one_that_is_goes_on, .ini
 	for (int i = 0; i < 30; i++)
 		cr_assert_eq(recv(keen, got, sizeof got, MSG_WAITALL), (ssize_t)sizeof got);
 	wait_for_number(GET("/gone"), 1);
-	cr_assert_lt(now_ms() - start_at, 4'000); /* not by the write time-out */
+	cr_assert_lt(now_ms() - start_at, 20'000); /* not by the write time-out */
 	cr_assert_eq(recv(keen, got, sizeof got, MSG_WAITALL), (ssize_t)sizeof got);
 	close(keen);
 	wait_for_number(GET("/gone"), 2);
@@ -343,13 +344,14 @@ HF_TEST(conn, who_streams_is_told_when_all_of_it_is_taken, .init = start, .fini 
 	cr_assert_eq(ask_number(GET("/gone")), 0);
 }
 
+/* Times as short as they can be where a machine stands still for a second. */
 static void start_hasty(void)
 {
 	struct listener_limits limits = LIMITS;
-	limits.header_timeout_ms = 300;
-	limits.body_timeout_ms = 900;
-	limits.idle_timeout_ms = 1'500;
-	limits.write_timeout_ms = 500;
+	limits.header_timeout_ms = 1'500;
+	limits.body_timeout_ms = 4'500;
+	limits.idle_timeout_ms = 6'000;
+	limits.write_timeout_ms = 2'000;
 	start_with(&limits);
 }
 
@@ -368,14 +370,14 @@ HF_TEST(conn, slow_clients_are_told_so_and_silent_ones_are_closed, .init = start
 	}
 	expect_refused(head, 408);
 	expect_refused(drip, 408);
-	cr_assert_lt(now_ms() - start_at, 800);
+	cr_assert_lt(now_ms() - start_at, 4'400);
 	expect_refused(body, 408);
-	cr_assert_geq(now_ms() - start_at, 850);
+	cr_assert_geq(now_ms() - start_at, 4'450);
 	hf_cleanup(buf) struct buf got = {};
 	cr_assert_eq(hear(silent, &got, nullptr), 0);
-	cr_assert_geq(now_ms() - start_at, 280);
+	cr_assert_geq(now_ms() - start_at, 1'480);
 	cr_assert_eq(hear(idle, &got, nullptr), 0);
-	cr_assert_geq(now_ms() - start_at, 1'450);
+	cr_assert_geq(now_ms() - start_at, 5'950);
 	close(silent);
 	close(idle);
 }
@@ -388,7 +390,7 @@ HF_TEST(conn, a_peer_that_does_not_read_is_dropped_and_one_that_does_gets_it_all
 	say(slow, GET("/big"));
 	hf_cleanup(buf) struct buf got = {};
 	for (int i = 0; i < 16; i++) { /* longer than the time-out, but never without reading */
-		poll(nullptr, 0, 50);
+		poll(nullptr, 0, 150);
 		void *room = buf_reserve(&got, 500'000);
 		ssize_t n = recv(slow, room, 500'000, MSG_WAITALL);
 		cr_assert_eq(n, 500'000);
@@ -406,13 +408,13 @@ HF_TEST(conn, a_peer_that_does_not_read_is_dropped_and_one_that_does_gets_it_all
 static void start_demanding(void)
 {
 	struct listener_limits limits = LIMITS;
-	limits.write_timeout_ms = 500;
+	limits.write_timeout_ms = 2'000;
 	limits.write_bytes_per_s = BIG_BYTES;
 	limits.held_bytes_max = 2 * BIG_BYTES - 1;
 	start_with(&limits);
 }
 
-/* Each bit of reading buys time, but not for ever: all of it is due in 1.5 s. */
+/* Each bit of reading buys time, but not for ever: all of it is due in 3 s. */
 HF_TEST(conn, who_reads_too_slowly_is_dropped, .init = start_demanding, .fini = stop)
 {
 	static const char *const paths[] = { GET("/big"), GET("/lump") };
@@ -423,14 +425,14 @@ HF_TEST(conn, who_reads_too_slowly_is_dropped, .init = start_demanding, .fini = 
 		say(slow, paths[i]);
 		ssize_t n = 1;
 		size_t total = 0;
-		while (n > 0 && now_ms() - start_at < 4'000) {
+		while (n > 0 && now_ms() - start_at < 20'000) {
 			poll(nullptr, 0, 50);
 			n = recv(slow, got, sizeof got, 0);
 			total += n > 0 ? (size_t)n : 0;
 		}
 		cr_expect_leq(n, 0, "it goes on");
 		cr_expect_lt(total, BIG_BYTES);
-		cr_expect_gt(now_ms() - start_at, 1'000);
+		cr_expect_gt(now_ms() - start_at, 2'500);
 		close(slow);
 	}
 	int keen = dial_narrow();
@@ -455,7 +457,7 @@ HF_TEST(conn, large_answers_that_nobody_takes_are_bounded_in_sum, .init = start_
 	say(second, GET("/big"));
 	expect(second, 200, nullptr); /* and there is room again */
 	say(first, GET("/lump"));
-	poll(nullptr, 0, 100);
+	until_read();
 	say(second, GET("/big"));
 	expect(second, 503, nullptr);
 	close(first); /* with what it had not taken */
@@ -474,14 +476,14 @@ HF_TEST(conn, a_stream_whose_last_piece_is_not_taken_is_dropped_in_time, .init =
 	say(slow, GET("/lump"));
 	static char got[500'000];
 	for (int i = 0; i < 16; i++) { /* longer than the time-out, but never without reading */
-		poll(nullptr, 0, 50);
+		poll(nullptr, 0, 150);
 		cr_assert_eq(recv(slow, got, sizeof got, MSG_WAITALL), (ssize_t)sizeof got);
 	}
-	cr_assert_gt(now_ms() - start_at, 750);
+	cr_assert_gt(now_ms() - start_at, 2'300);
 	wait_for_number(GET("/gone"), 1);
 	for (size_t i = 16; i < BIG_BYTES / sizeof got; i++)
 		cr_assert_eq(recv(slow, got, sizeof got, MSG_WAITALL), (ssize_t)sizeof got);
-	poll(nullptr, 0, 700); /* silence is no fault where nothing is left to take */
+	poll(nullptr, 0, 2'500); /* silence is no fault where nothing is left to take */
 	cr_assert_eq(ask_number(GET("/gone")), 1);
 	cr_assert_eq(ask_number(GET("/slow")), 1);
 	close(deaf);
@@ -500,7 +502,7 @@ HF_TEST(conn, many_clients_share_one_loop, .init = start, .fini = stop)
 		for (size_t i = 0; i < countof(fds); i++)
 			expect(fds[i], 200, "");
 	}
-	cr_assert_lt(now_ms() - start_at, 4'000); /* one after the other: 20 s */
+	cr_assert_lt(now_ms() - start_at, 15'000); /* one after the other: 20 s */
 	for (size_t i = 0; i < countof(fds); i++)
 		close(fds[i]);
 	wait_for_number(GET("/live"), 1);
@@ -523,8 +525,17 @@ HF_TEST(conn, who_is_over_the_limit_gets_503, .init = start_small, .fini = stop)
 	}
 	expect_refused(dial(), 503);
 	close(fds[0]);
-	poll(nullptr, 0, 50);
-	cr_assert_eq(ask_number(GET("/live")), 3);
+	hf_cleanup(buf) struct buf got = {};
+	int status = 503;
+	for (int i = 0; i < 2'000 && status == 503; i++) { /* until it is seen to have left */
+		poll(nullptr, 0, 10);
+		int fd = dial();
+		say(fd, GET("/live"));
+		status = hear(fd, &got, nullptr);
+		close(fd);
+	}
+	cr_assert_eq(status, 200);
+	cr_assert(slice_is(buf_slice(&got), "3"));
 	close(fds[1]);
 	close(fds[2]);
 }
@@ -583,9 +594,9 @@ HF_TEST(conn, drained_it_answers_what_is_out_and_closes, .init = start)
 	say(idle, GET("/now"));
 	expect(idle, 200, "");
 	say(half, "POST /now HTTP/1.1\r\n" HOST "Content-Length: 4\r\n\r\nab");
-	say(busy, GET("/later"));
+	say(busy, GET("/late"));
 	say(stream, GET("/stream"));
-	poll(nullptr, 0, 5);
+	until_read();
 	say(last, GET("/drain"));
 	expect_refused(last, 200);
 	say(half, "cd");
@@ -596,7 +607,7 @@ HF_TEST(conn, drained_it_answers_what_is_out_and_closes, .init = start)
 	cr_assert(strstr(got.data, "3\r\ntwo\r\n0\r\n\r\n"));
 	close(stream);
 	cr_assert_eq(hear(idle, &got, nullptr), 0);
-	cr_assert_lt(now_ms() - start_at, 4'000); /* not by the idle time-out */
+	cr_assert_lt(now_ms() - start_at, 20'000); /* not by the idle time-out */
 	close(idle);
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 	cr_assert_neq(connect(fd, (struct sockaddr *)&server_at, sizeof server_at), 0);

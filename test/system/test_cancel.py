@@ -10,8 +10,7 @@ from rig import check, equal, until
 
 counts = {"cancelled": 0, "too_late": 0, "refused": 0, "processes_gone": 0}
 stack = rig.Stack(workers=1, tools=[rig.probe_tool(), rig.http_tool()],
-                  settings={"worker": {"beat_ms": 200, "lease_ms": 3000},
-                            "maintain": {"lease_ms": 3000, "maintain_ms": 100}})
+                  settings={"worker": {"beat_ms": 200}, "maintain": {"maintain_ms": 100}})
 client = stack.client()
 
 
@@ -51,7 +50,7 @@ def in_a_pure_phase():
         result = ends(task_id, "cancelled", 3, "in P1")
         check("result" not in result and "error" not in result, "cancelled has neither", result)
         for pid in (line["pid"], grandchild):
-            if until(lambda pid=pid: rig.process_gone(pid), 3, f"process {pid} gone"):
+            if until(lambda pid=pid: rig.process_gone(pid), 10, f"process {pid} gone"):
                 counts["processes_gone"] += 1
         equal(len(stack.run_log(effect_id, "start")), 1, "no phase started after it")
         repeat = client.call("probe", arguments)

@@ -15,8 +15,8 @@ from rig import check, equal, until
 
 counts = {"reports": 0, "repeats": 0, "killed_in_mid_report": 0}
 stack = rig.Stack(workers=2, tools=["build_report"],
-                  settings={"worker": {"beat_ms": 200, "lease_ms": 1000, "poll_ms": 200},
-                            "maintain": {"lease_ms": 1000, "maintain_ms": 100}})
+                  settings={"worker": {"beat_ms": 200, "lease_ms": 4000, "poll_ms": 200},
+                            "maintain": {"lease_ms": 4000, "maintain_ms": 100}})
 direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 

@@ -12,13 +12,15 @@ import sys
 import time
 
 import rig
-from patience import soon
+from patience import since, soon
 from rig import check, equal
 
-HEADER_MS, BODY_MS, WRITE_MS, IDLE_MS = 1500, 2000, 1500, 2500
+HEADER_MS, BODY_MS, WRITE_MS, IDLE_MS = 3000, 4000, 3000, 5000
 LATE_S = 2.0  # for a busy machine
+FREE_S = 20  # until a socket is seen to come or go, below the time that would end it anyway
+NEVER_MS = 120_000
 CONNECTIONS, PER_ADDRESS = 20, 8
-FLOOD_MS = 6000
+FLOOD_MS = 10_000
 SLOW_PEERS, ADDRESSES = 600, 6
 SLOW = "--slow"  # and a port: this program as the slow peers of the flood
 HONEST_S = 4.0
@@ -80,7 +82,7 @@ def slow_main(port):
                 ended += 1
         peers = left
         time.sleep(0.2)
-    print(json.dumps({"ended": ended, "seconds": time.monotonic() - began}), flush=True)
+    print(json.dumps({"ended": ended, "seconds": since(began)}), flush=True)
 
 
 def feed(entry, whole, flooding):
@@ -182,8 +184,8 @@ def kept(connection, port):
 
 def listen_once(connection):
     got = b""
-    while not rig.complete(got):
-        got += connection.recv(65536)
+    while not rig.complete(got) and (part := connection.recv(65536)):
+        got += part
     return got
 
 
@@ -235,8 +237,8 @@ def timeouts(api):
 
     def one(case):
         what, act, status, after_ms = case
+        began = time.monotonic()  # the server's time does not begin before
         with connect(api.port, small=what.endswith("reads")) as connection:
-            began = time.monotonic()
             got = act(connection)
             took = time.monotonic() - began
             soon(began, after_ms / 1000 + LATE_S + 1, f"{what}: ended soon after")
@@ -248,6 +250,7 @@ def timeouts(api):
             if status:
                 equal((answer.headers.get("connection"), (answer.json or {}).get("executed")),
                       ("close", "no"), f"{what}: the last answer, and nothing ran")
+                connection.settimeout(20)
                 check(connection.recv(1) == b"", f"{what}: closed behind it")
             else:
                 equal(got, b"", f"{what}: without a word")
@@ -255,7 +258,7 @@ def timeouts(api):
 
     before = stored()
     rig.in_parallel(one, cases)
-    rig.until(lambda: sockets_of(api) == 0, LATE_S + 3, "every socket is free again")
+    rig.until(lambda: sockets_of(api) == 0, FREE_S, "every socket is free again")
     equal(stored(), before, "slow ones: nothing stored")
 
 
@@ -279,7 +282,7 @@ def turned_away(api, address, what):
 def served(api, address, what):
     with connect(api.port, address) as connection:
         kept(connection, api.port)
-    rig.until(lambda: sockets_of(api) == len(held), LATE_S, f"{what}: its socket is free again")
+    rig.until(lambda: sockets_of(api) == len(held), FREE_S, f"{what}: its socket is free again")
 
 
 held = []
@@ -288,24 +291,24 @@ held = []
 def caps(api):
     before = stored()
     held.extend(connect(api.port) for _ in range(PER_ADDRESS))
-    rig.until(lambda: sockets_of(api) == len(held), LATE_S, "all of one address are in")
+    rig.until(lambda: sockets_of(api) == len(held), FREE_S, "all of one address are in")
     for _ in range(5):
         turned_away(api, "127.0.0.1", "one more of that address")
     served(api, "127.0.0.2", "another address")
     held.pop().close()
-    rig.until(lambda: sockets_of(api) == len(held), LATE_S, "one left")
+    rig.until(lambda: sockets_of(api) == len(held), FREE_S, "one left")
     served(api, "127.0.0.1", "the address again")
     for number in range(CONNECTIONS - len(held)):
         held.append(connect(api.port, f"127.0.0.{2 + number // PER_ADDRESS}"))
-    rig.until(lambda: sockets_of(api) == CONNECTIONS, LATE_S, "all are in")
+    rig.until(lambda: sockets_of(api) == CONNECTIONS, FREE_S, "all are in")
     for _ in range(5):
         turned_away(api, "127.0.0.9", "one more of all")
     rig.in_parallel(lambda number: turned_away(api, f"127.0.0.{10 + number}", "a crowd"),
                     list(range(60)))
-    rig.until(lambda: sockets_of(api) == CONNECTIONS, LATE_S + 3, "those turned away are gone")
+    rig.until(lambda: sockets_of(api) == CONNECTIONS, FREE_S, "those turned away are gone")
     while held:
         held.pop().close()
-    rig.until(lambda: sockets_of(api) == 0, LATE_S, "all left")
+    rig.until(lambda: sockets_of(api) == 0, FREE_S, "all left")
     served(api, "127.0.0.9", "after all left")
     equal(stored(), before, "caps: nothing stored")
 
@@ -322,7 +325,8 @@ def honest(api, what):
                     lambda: client.call("rig_report", {"effect_id": f"honest-{what}"})):
             began = time.monotonic()
             equal(ask().status, 200, f"honest beside {what}")
-            took.append(time.monotonic() - began)
+            seconds = time.monotonic() - began
+            took.append(since(began) if seconds >= SLACK_S else seconds)
             time.sleep(0.002)
     return sorted(took)
 
@@ -351,7 +355,7 @@ def flood(api):
           "an honest one beside slow ones: p99", (at(alone, 0.99), at(beside, 0.99)))
     equal(told["ended"], SLOW_PEERS, "slow peers that were ended")
     check(told["seconds"] <= FLOOD_MS / 1000 + LATE_S + 2, "all slow ones gone", told)
-    rig.until(lambda: sockets_of(api) == 0, LATE_S + 3, "their sockets are free")
+    rig.until(lambda: sockets_of(api) == 0, FREE_S, "their sockets are free")
     check(memory <= RSS_KIB_MAX, "memory beside them in KiB", memory)
     equal(stack.query("SELECT count(*) FROM holdfast.task WHERE effect_id = 'flood'"), [(0,)],
           "slow ones: nothing stored")
@@ -429,7 +433,8 @@ def main():
     rig.run((timeouts, stack.another_api("api-times", header_timeout_ms=HEADER_MS,
                                          body_timeout_ms=BODY_MS, write_timeout_ms=WRITE_MS,
                                          idle_timeout_ms=IDLE_MS)),
-            (caps, stack.another_api("api-caps", connections_max=CONNECTIONS,
+            (caps, stack.another_api("api-caps", header_timeout_ms=NEVER_MS,
+                                     idle_timeout_ms=NEVER_MS, connections_max=CONNECTIONS,
                                      connections_per_address_max=PER_ADDRESS)),
             (gate, stack.another_api("api-gate", allowed_hosts=HOSTS, allowed_origins=ORIGINS)),
             (flood, stack.another_api("api-flood", header_timeout_ms=FLOOD_MS,

@@ -62,7 +62,7 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *name, const c
 	    (int (*)(const char *, const char *, const struct addrinfo *,
 		     struct addrinfo **))dlsym(RTLD_NEXT, "getaddrinfo");
 	if (name && strcmp(name, "slow.example") == 0)
-		sleep(2);
+		sleep(10);
 	for (size_t i = 0; name && i < countof(names); i++) {
 		if (strcmp(name, names[i][0]) != 0)
 			continue;

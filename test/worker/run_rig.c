@@ -309,6 +309,9 @@ void wait_ms(int64_t ms)
 		turn();
 		usleep(1'000);
 	}
+	/* What fell due while the machine stood still up to here, and what that leads to. */
+	for (int i = 0; i < 10; i++)
+		turn();
 }
 
 void begin(void)

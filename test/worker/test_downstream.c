@@ -299,7 +299,7 @@ HF_TEST(downstream, a_slow_name_holds_nobody_up, .init = set_up, .fini = tear_do
 	ev_run(loop, EVRUN_NOWAIT);
 	downstream_close(downstream);
 	downstream = nullptr;
-	cr_assert_lt(ev_time() - start, 1.0, "%.3f s", ev_time() - start);
+	cr_assert_lt(ev_time() - start, 5.0, "%.3f s", ev_time() - start);
 }
 
 /* "hello hello hello" */
@@ -439,12 +439,12 @@ static struct downstream_call *crowd_call(bool repeat, int64_t timeout_ms)
 	return downstream_start(downstream, &request, on_crowd_done, nullptr);
 }
 
+/* Or longer: so many turns, which no machine that stands still takes away. */
 static void run_for(double seconds)
 {
-	double end = ev_time() + seconds;
-	while (ev_time() < end) {
-		ev_run(loop, EVRUN_NOWAIT);
+	for (int turns = (int)(seconds * 1'000); turns > 0; turns--) {
 		usleep(1'000);
+		ev_run(loop, EVRUN_NOWAIT);
 	}
 }
 
@@ -499,7 +499,7 @@ HF_TEST(downstream, a_host_gets_so_many_requests_at_a_time, .init = set_up, .fin
 
 HF_TEST(downstream, repeats_beyond_the_budget_stay_at_home, .init = set_up, .fini = tear_down)
 {
-	constexpr int SURPLUS = 20;
+	constexpr int SURPLUS = 200; /* more than is saved anew while they are asked for: 4 s */
 	crowd_open();
 	for (int64_t i = 0; i < RETRY_SAVED_MAX + SURPLUS; i++)
 		crowd_call(true, 20'000);

@@ -29,9 +29,9 @@ static const struct ending endings[] = {
 	{ "exit", "{\"n\":75}", EFFECT_PURE, 0, PHASE_RETRY, "asked for a retry (exit 75)", false },
 	{ "exit", "{\"n\":0}", EFFECT_PURE, 0, PHASE_CRASHED,
 	  "without a result (exit 0). Its last output: last words", false },
-	{ "hanging", "{}", EFFECT_PURE, 1'500, PHASE_RETRY, "timed out after 1500 ms. Its last",
+	{ "hanging", "{}", EFFECT_PURE, 5'000, PHASE_RETRY, "timed out after 5000 ms. Its last",
 	  false },
-	{ "hanging", "{}", EFFECT_KEYED, 300, PHASE_RETRY, "timed out after 300 ms", true },
+	{ "hanging", "{}", EFFECT_KEYED, 3'000, PHASE_RETRY, "timed out after 3000 ms", true },
 	{ "garbage", "{}", EFFECT_PURE, 0, PHASE_CRASHED, "broke the frame protocol", false },
 	{ "unknown_type", "{}", EFFECT_PURE, 0, PHASE_CRASHED, "of a type that is not in it",
 	  false },
@@ -319,6 +319,7 @@ HF_TEST(program, a_keyed_run_that_does_not_heed_a_cancel_is_unknown, .init = set
 	.fini = tear_down)
 {
 	struct run run;
+	grace_ms = GRACE_MS;
 	begin(&run, "family", "{}", EFFECT_KEYED);
 	until_progress(&run);
 	int64_t before = clock_boot_ms();
@@ -341,7 +342,7 @@ HF_TEST(program, a_lost_claim_gives_no_grace, .init = set_up, .fini = tear_down)
 	int64_t before = clock_boot_ms();
 	finish(&run);
 	cr_expect_eq(run.outcome, PHASE_LOST);
-	cr_expect_lt(clock_boot_ms() - before, GRACE_MS);
+	cr_expect_lt(clock_boot_ms() - before, grace_ms);
 	end(&run);
 }
 
@@ -510,7 +511,7 @@ static const struct ending plain_endings[] = {
 	  "render failed (exit 3). Its stdout began: \"{}\". Its last output: last words", false },
 	{ "exit", "127", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "render failed (exit 127)", false },
 	{ "killed", "{}", EFFECT_PURE, 0, PHASE_CRASHED, "killed by signal 9", false },
-	{ "hanging", "{}", EFFECT_PURE, 1'500, PHASE_RETRY, "timed out after 1500 ms. Its last",
+	{ "hanging", "{}", EFFECT_PURE, 5'000, PHASE_RETRY, "timed out after 5000 ms. Its last",
 	  false },
 	{ "flooding", "{}", EFFECT_PURE, 0, PHASE_TOOL_ERROR, "wrote over 1048576 bytes", false },
 	{ "leaving", "{}", EFFECT_PURE, 0, PHASE_DONE, "", false },
@@ -627,6 +628,7 @@ HF_TEST(plain, a_cancel_ends_pure_work_at_once_and_keyed_work_after_its_grace, .
 {
 	for (int keyed = 0; keyed < 2; keyed++) {
 		struct run run;
+		grace_ms = keyed ? GRACE_MS : grace_ms;
 		begin_plain(&run, "hanging", "{}", keyed ? EFFECT_KEYED : EFFECT_PURE);
 		run.state = phase_program.start(&run);
 		while (!host_pool_count(worker.hosts))
@@ -636,7 +638,7 @@ HF_TEST(plain, a_cancel_ends_pure_work_at_once_and_keyed_work_after_its_grace, .
 		finish(&run);
 		cr_expect_eq(run.outcome, keyed ? PHASE_UNKNOWN : PHASE_STOPPED, "%s",
 			     run.text.data);
-		cr_expect_eq(clock_boot_ms() - before >= GRACE_MS, keyed);
+		cr_expect_eq(clock_boot_ms() - before >= grace_ms, keyed);
 		end(&run);
 	}
 }
