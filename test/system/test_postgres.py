@@ -164,7 +164,7 @@ def every_state(stack):
             begun = [("probe", *begin(client)), ("entry", *begin(client, "entry"))]
             for tool, effect_id, task_id in begun:
                 what = f"{state} at {point}, {tool}"
-                completed(client, task_id, what, 20)
+                completed(client, task_id, what)
                 equal(attempts(stack, task_id), {1}, f"{what}: no attempt spent")
                 if tool == "probe":
                     starts_once(stack, effect_id, what)
@@ -457,7 +457,7 @@ def failover():
         admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         admin.execute("SELECT pg_reload_conf()")
         until(lambda: admin.execute("SELECT count(*) FROM pg_stat_replication WHERE sync_state = "
-                                    "'sync'").fetchone()[0], 10, "the standby follows")
+                                    "'sync'").fetchone()[0], 30, "the standby follows")
     told, stop = [], threading.Event()
 
     def caller(number):
