@@ -216,12 +216,16 @@ def disk_full(stack):
     client = stack.client()
     plan_fault(stack, "accept", "53100", 1_000_000)
     effect_id = fresh()
-    began = time.monotonic()
-    answer = client.call("probe", {"effect_id": effect_id, "plan": POST})
-    soon(began, GIVE_UP_S, "disk full: told in time")
-    equal((answer.status, (answer.data or {}).get("executed")), (503, "no"), "disk full: 503, no")
+    for asked in range(1, 6):
+        began = time.monotonic()
+        answer = client.call("probe", {"effect_id": effect_id, "plan": POST})
+        soon(began, GIVE_UP_S, "disk full: told in time")
+        executed = (answer.data or {}).get("executed")
+        if executed != "maybe":  # a try was on its way in the very moment in which its time was over
+            break
+    equal((answer.status, executed), (503, "no"), "disk full: 503, no")
     check(answer.headers.get("Retry-After"), "disk full: Retry-After")
-    check(hits(stack) < 30, "disk full: no tight loop", hits(stack))
+    check(hits(stack) < 30 * asked, "disk full: no tight loop", hits(stack))
     plan_fault(stack, None, None, 0)
     equal(stack.task_rows(effect_id), [], "disk full: nothing was stored")
     answer = client.call_until_handle("probe", {"effect_id": effect_id, "plan": POST})
