@@ -73,7 +73,7 @@ def alone(number, clients):
     handles, results = set(), set()
     for repeat in range(3):
         client = clients[(first + 1 + repeat) % 2]
-        answer = client.call("deliver", arguments)
+        answer = client.call_until_handle("deliver", arguments)
         handles.add(answer.task_id)
         results.add(rig.stored_part(client.wait(answer.task_id, 30, 0.01)))
         counts["calls"] += 1

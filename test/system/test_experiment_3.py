@@ -25,6 +25,7 @@ import rig
 from rig import check, equal, until
 
 LANES = 3
+LEASE_MS = 2_000  # long enough for one that only stalls: each start of a phase is counted
 PHASES = ("P1", "P2", "P3")
 parser = argparse.ArgumentParser()
 parser.add_argument("--kills", type=int, default=200)
@@ -41,8 +42,8 @@ class Lane:
         self.number = number
         self.stack = rig.Stack(
             apis=2, workers=2, tools=[rig.probe_tool(crash_limit=50)],
-            settings={"worker": {"beat_ms": 50, "lease_ms": 500, "poll_ms": 100},
-                      "maintain": {"lease_ms": 500, "maintain_ms": 50}})
+            settings={"worker": {"beat_ms": 50, "lease_ms": LEASE_MS, "poll_ms": 100},
+                      "maintain": {"lease_ms": LEASE_MS, "maintain_ms": 50}})
         self.clients = [self.stack.client(api=number) for number in range(2)]
         self.tasks = 0
 
@@ -96,15 +97,15 @@ class Lane:
     # --- commits held back ---
 
     @contextlib.contextmanager
-    def held(self, statement, parameters=()):
-        """A transaction of the administrator's that holds a lock; gives who waits for a lock, be it
-        behind another (beats, which may wait for a task's row too, apart)."""
+    def held(self, role, statement, parameters=()):
+        """A transaction of the administrator's that holds a lock; gives who of that role waits for
+        one, be it behind another (beats, which may wait for a task's row too, apart)."""
         connection = self.stack.cluster.connect(autocommit=False)
         try:
             connection.execute(statement, parameters)
             yield lambda: [row[0] for row in self.stack.query(
-                "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename IN "
-                "('holdfast_api', 'holdfast_worker') AND query NOT ILIKE '%%beat%%'")]
+                "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename = %s "
+                "AND query NOT ILIKE '%%beat%%'", (f"holdfast_{role}",))]
         finally:
             connection.rollback()
             connection.close()
@@ -154,7 +155,7 @@ def claim(lane, landed):
     arguments = lane.arguments(gated(None))
     task = lane.handle(arguments)
     worker = lane.stack.workers[0]
-    with lane.held("LOCK TABLE holdfast.work IN SHARE MODE") as waiting:
+    with lane.held("worker", "LOCK TABLE holdfast.work IN SHARE MODE") as waiting:
         worker.signal(rig.signal.SIGCONT)
         until(waiting, 10, "a claim waits")
         worker.kill()
@@ -178,7 +179,7 @@ def commit(lane, phase, landed):
     arguments = lane.arguments(gated(phase, "here", post=False))
     task = lane.handle(arguments)
     worker = lane.worker_of(arguments["effect_id"], "here")
-    with lane.held("SELECT 1 FROM holdfast.work WHERE task = %s FOR UPDATE",
+    with lane.held("worker", "SELECT 1 FROM holdfast.work WHERE task = %s FOR UPDATE",
                    (rig.task_bytes(task),)) as waiting:
         lane.stack.open_gate(arguments["effect_id"], "here")
         until(lambda: lane.stack.run_log(arguments["effect_id"], "end")[-1:] and
@@ -193,8 +194,9 @@ def commit(lane, phase, landed):
 
 
 def post_in_flight(lane):
-    """The effect is made, its answer is on its way."""
-    lane.stack.steer(delay_after_ms=400)
+    """The effect is made, its answer is on its way, for longer than we may take to see that; who
+    asks again does not wait for it."""
+    lane.stack.steer(delay_after_ms=10_000)
     before = len(lane.stack.ledger())
     arguments = lane.arguments(gated("P2", "here"))
     task = lane.handle(arguments)
@@ -240,7 +242,8 @@ def call_in_flight(lane):
 
 def accept(lane, landed):
     arguments = lane.arguments(gated(None))
-    with lane.held("LOCK TABLE holdfast.work IN SHARE MODE") as waiting:
+    # Not the claims that the workers look for work with: they wait for the same lock.
+    with lane.held("api", "LOCK TABLE holdfast.work IN SHARE MODE") as waiting:
         thread = send_and_forget(lane, arguments)
         until(waiting, 10, "an accept waits")
         lane.stack.apis[0].kill()
@@ -297,7 +300,7 @@ def api_at_commit(lane):
     arguments = lane.arguments(gated("P3", "here"))
     task = lane.handle(arguments)
     lane.stack.at_gate(arguments["effect_id"], "here")
-    with lane.held("SELECT 1 FROM holdfast.work WHERE task = %s FOR UPDATE",
+    with lane.held("worker", "SELECT 1 FROM holdfast.work WHERE task = %s FOR UPDATE",
                    (rig.task_bytes(task),)) as waiting:
         lane.stack.open_gate(arguments["effect_id"], "here")
         until(waiting, 10, "the finish waits")
@@ -413,7 +416,7 @@ def leftovers(lane):
                             pids.append(int(entry))
         return pids
 
-    end = time.monotonic() + 3
+    end = time.monotonic() + 20
     while found() and time.monotonic() < end:
         time.sleep(0.05)
     return found()

@@ -11,8 +11,9 @@ import relay
 import rig
 from rig import check, equal, until
 
-LEASE_MS = 1_500
-TIMEOUT_MS = 2_500
+# Long enough for one that only stalls, and for all of a shape's processes to have begun.
+LEASE_MS = 3_000
+TIMEOUT_MS = 6_000
 SHAPES = {  # and the roles whose beats must have been seen
     "plain": {"main"}, "deaf": {"main"}, "children": {"main", "child", "child of it"},
     "escaped": {"main", "escaped"}, "stopped": {"main", "child"}, "flood": {"main", "child"},

@@ -34,12 +34,13 @@ POST = {"name": "post", "kind": "http", **RETRIES, "effect": "keyed",
         "key_header": "Idempotency-Key", "key_ttl_ms": 86_400_000,
         "request": {"method": "POST", "url": "{/conf/ledger}/ledger",
                     "json": {"effect_id": {"$from": "/task/effect_id"}}}}
+SILENCE_MS = 4_000  # of questions that nobody answers: they must be seen before it is over
 PLAIN = """#!/bin/sh
 holdfast step first -- sh -c 'echo one >> "$RIG_FOLDER/plain-steps"; echo one' >/dev/null
 first=$(holdfast ask who '{"method":"elicitation/create","params":{"message":"Who?","requestedSchema":
   {"type":"object","properties":{"name":{"type":"string"}}}}}') || exit $?
 late=$(holdfast ask late '{"method":"elicitation/create","params":{"message":"Late?","requestedSchema":
-  {"type":"object","properties":{}}}}' --timeout-ms 300) || exit $?
+  {"type":"object","properties":{}}}}' --timeout-ms 4000) || exit $?
 printf '{"who": %s, "late": %s}' "$first" "$late"
 """
 
@@ -60,8 +61,8 @@ def tools():
     return [
         tool("confirm", [wait({"sure": form("Delete {/args/file}?")}), POST]),
         tool("two", [wait({"name": form("Who?", NAME), "sure": form("Sure?")})]),
-        tool("short", [wait({"sure": form("Sure?")}, timeout_ms=400)]),
-        tool("easy", [wait({"sure": form("Sure?"), "more": form("More?")}, timeout_ms=400,
+        tool("short", [wait({"sure": form("Sure?")}, timeout_ms=SILENCE_MS)]),
+        tool("easy", [wait({"sure": form("Sure?"), "more": form("More?")}, timeout_ms=SILENCE_MS,
                            otherwise="continue"), POST]),
         tool("later", [{"name": "first", **PROGRAM, "effect": "pure"}, wait({"sure": form("Sure?")})],
              result={"text": "done", "structured": {"$from": "/state/ask"}}),
@@ -72,7 +73,7 @@ def tools():
         tool("script", [{"name": "work", "kind": "program", "mode": "plain", "command": ["./ask.sh"],
                          "effect": "pure", **RETRIES, "env": ["RIG_FOLDER"]}],
              {"ask.sh": PLAIN}),
-        tool("waits", [wait({"sure": form("Sure?")})], answer_window_ms=1000, park_ttl_ms=60_000),
+        tool("waits", [wait({"sure": form("Sure?")})], answer_window_ms=4000, park_ttl_ms=60_000),
     ]
 
 
@@ -458,6 +459,14 @@ def kills():
     counts["kills"] += 2
 
 
+def first_line_with(output, text):
+    """All up to that line, or to the end."""
+    said = ""
+    while text not in said and (line := output.readline()):
+        said += line
+    return said
+
+
 def the_command_line_asks():
     effect_id = rig.new_id("confirm")
     answer_task = start("confirm", effect_id=effect_id, file="cli")
@@ -467,18 +476,20 @@ def the_command_line_asks():
                             effect_id, "--wait"], env=stack.env(HOLDFAST_URL=stack.url(),
                                                                 HOLDFAST_TOKEN="rig-alice"),
                            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    time.sleep(0.5)
+    said = first_line_with(run.stdout, "Delete cli?")
     answer(answer_task, {"sure": YES})
-    said = run.communicate(timeout=30)[0]
-    equal(run.returncode, 0, "holdfast call --wait")
+    said += run.stdout.read()
+    equal(run.wait(30), 0, "holdfast call --wait")
     check("sure" in said and "Delete cli?" in said, "prints the question", said)
     equal(said.count("Delete cli?") <= 2, True, "and not in each poll")
 
 
+# Long enough for a worker that only stalls: starts of programs are counted.
+LEASE_MS = 3_000
 stack = rig.Stack(apis=2, workers=1, tools=tools(),
-                  settings={"worker": {"slots": 1, "beat_ms": 100, "lease_ms": 600},
+                  settings={"worker": {"slots": 1, "beat_ms": 100, "lease_ms": LEASE_MS},
                             "api": {"beat_ms": 100},
-                            "maintain": {"lease_ms": 600, "maintain_ms": 50}})
+                            "maintain": {"lease_ms": LEASE_MS, "maintain_ms": 50}})
 alice, other = stack.client(), stack.client(api=1)
 rig.run(accepted_and_declined, the_first_answer_wins, parts_and_strangers, misfits_are_asked_again,
         early_answers_are_kept, time_outs, capabilities, polls_are_stable, programs_ask,

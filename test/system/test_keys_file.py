@@ -63,12 +63,13 @@ def sends(effect_id):
 def another_secret_sends_nothing():
     """Downstream made the effect and its answer was lost: the next worker asks again under the same key,
     and one that would ask under another does not get that far."""
-    stack.steer(script=[], lose_answers=1000)
+    # It is lost late, when its worker is dead: that worker's next request would be answered.
+    stack.steer(script=[], lose_answers=1000, delay_after_ms=9_000)
     effect_id = rig.new_id("other")
     handle = client.call("patient", {"effect_id": effect_id})
     until(lambda: stack.effects_by_id().get(effect_id), 30, "its effect was made", 0.01)
     stack.workers[0].kill()
-    stack.steer(lose_answers=0)
+    stack.steer(lose_answers=0, delay_after_ms=0)
     until(lambda: workers_known() == 0, 30, "the dead worker is known to be dead")
     before = len(sends(effect_id))
     other = worker("other", line(1))

@@ -188,7 +188,7 @@ def before_blind(effect_id):
 
 def a_task_is_paused():
     effect_id = rig.new_id("pause")
-    stack.steer(mode="honour", delay_after_ms=1_500)
+    stack.steer(mode="honour", delay_after_ms=5_000)
     plan = {"P1": [{"gate": "in"}], "P2": [{"post": True}]}
     task = client.call("probe", {"effect_id": effect_id, "plan": json.dumps(plan)}).task_id
     stack.at_gate(effect_id, "in")
@@ -197,9 +197,9 @@ def a_task_is_paused():
     until(lambda: stack.effects_by_id().get(effect_id), 20, "its request is on the wire")
     said = operate("pause", task)
     check("paused" in said, "asked, or paused", said)
-    until(lambda: stack.state(task) == "paused", 10, "paused")
+    until(lambda: stack.state(task) == "paused", 30, "paused")
     counts["paused"] += 1
-    stack.steer(mode="honour")
+    stack.steer(mode="honour", delay_after_ms=0)
     equal([step[2] for step in stack.steps(task)], ["P1", "P2"], "what was in flight is committed")
     told = client.get(task).result
     check(told["status"] == "working" and "paused" in told["statusMessage"], "and told", told)
@@ -217,7 +217,7 @@ def a_pause_outlives_what_nobody_can_tell():
     def sent():
         return sum(json.loads(line.get("body") or "{}").get("effect_id") == effect_id
                    for line in stack.requests("/ledger"))
-    stack.steer(mode="honour", lose_answers=1, delay_after_ms=1_500)
+    stack.steer(mode="honour", lose_answers=1, delay_after_ms=5_000)
     task = client.call("blind", {"effect_id": effect_id}).task_id
     until(sent, 20, "its request is on the wire")
     check("asked" in operate("pause", task), "a pause is asked for")

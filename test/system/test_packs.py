@@ -63,7 +63,7 @@ KEEPER = {
     "poll_interval_ms": 100,
     "phases": [{"name": "make", "kind": "program", "mode": "plain", "command": ["./make"],
                 "effect": "pure", "timeout_ms": 60000},
-               {"name": "rest", "kind": "wait", "ms": 3000}],
+               {"name": "rest", "kind": "wait", "ms": 10_000}],
     "result": {"text": "kept", "links": ["holdfast://tasks/{/task/id}/artifacts/note.txt"]},
 }
 stack = rig.Stack(apis=2, workers=1, tools=["build_report", folder("keeper", {"tool.json": KEEPER, "make": MAKE})],
@@ -130,7 +130,7 @@ def both_apis_see_an_apply():
     applied = time.monotonic()
     for number, who in enumerate(clients):
         until(lambda who=who: result("resources/list", None, who)["resources"], 10, f"api {number} has it")
-    soon(applied, 1.5, "within a second or so")
+    soon(applied, 3, "within a second or so")
     again = apply(FIXTURES).stdout
     check("nothing to do" in again, "the same again changes nothing", again)
     listed = [json.loads(line) for line in stack.command("tools", "list", "--json").stdout.splitlines()]
@@ -322,7 +322,7 @@ def cursors():
             file: text for file, text in files.items() if file != f"prompts/{last}.json"}}))
         for who in clients:
             until(lambda who=who: last not in [one["name"] for one in result("prompts/list", None, who)["prompts"]],
-                  3, "one is gone")
+                  10, "one is gone")
 
     equal(pages(remove), names, "a cursor whose prompt went away still leads on")
 

@@ -14,13 +14,14 @@ from rig import check, equal, until
 LIMIT = 3
 HEALTHY = 20
 STOPS = 5
+LEASE_MS = 3_000  # long enough for one that only stalls: each start is counted
 counts = {"poisoned": 0, "starts": 0, "healthy": 0, "cancelled": 0, "graceful": 0, "restarts": 0,
           "neighbours": 0}
 cgroup = poisoning.cgroup()
 stack = rig.Stack(workers=3, tools=[poisoning.tool(crash_limit=LIMIT), rig.probe_tool(crash_limit=LIMIT)],
-                  settings={"worker": {"beat_ms": 100, "lease_ms": 1000, "poll_ms": 100, "slots": 2,
-                                       "drain_ms": 5000},
-                            "maintain": {"lease_ms": 1000, "maintain_ms": 50}})
+                  settings={"worker": {"beat_ms": 100, "lease_ms": LEASE_MS, "poll_ms": 100,
+                                       "slots": 2, "drain_ms": 5000},
+                            "maintain": {"lease_ms": LEASE_MS, "maintain_ms": 50}})
 client = stack.client()
 supervising = True
 

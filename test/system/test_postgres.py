@@ -164,7 +164,7 @@ def every_state(stack):
             begun = [("probe", *begin(client)), ("entry", *begin(client, "entry"))]
             for tool, effect_id, task_id in begun:
                 what = f"{state} at {point}, {tool}"
-                completed(client, task_id, what, 20)
+                completed(client, task_id, what)
                 equal(attempts(stack, task_id), {1}, f"{what}: no attempt spent")
                 if tool == "probe":
                     starts_once(stack, effect_id, what)
@@ -216,12 +216,16 @@ def disk_full(stack):
     client = stack.client()
     plan_fault(stack, "accept", "53100", 1_000_000)
     effect_id = fresh()
-    began = time.monotonic()
-    answer = client.call("probe", {"effect_id": effect_id, "plan": POST})
-    soon(began, GIVE_UP_S, "disk full: told in time")
-    equal((answer.status, (answer.data or {}).get("executed")), (503, "no"), "disk full: 503, no")
+    for asked in range(1, 6):
+        began = time.monotonic()
+        answer = client.call("probe", {"effect_id": effect_id, "plan": POST})
+        soon(began, GIVE_UP_S, "disk full: told in time")
+        executed = (answer.data or {}).get("executed")
+        if executed != "maybe":  # a try was on its way in the very moment in which its time was over
+            break
+    equal((answer.status, executed), (503, "no"), "disk full: 503, no")
     check(answer.headers.get("Retry-After"), "disk full: Retry-After")
-    check(hits(stack) < 30, "disk full: no tight loop", hits(stack))
+    check(hits(stack) < 30 * asked, "disk full: no tight loop", hits(stack))
     plan_fault(stack, None, None, 0)
     equal(stack.task_rows(effect_id), [], "disk full: nothing was stored")
     answer = client.call_until_handle("probe", {"effect_id": effect_id, "plan": POST})
@@ -457,7 +461,7 @@ def failover():
         admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         admin.execute("SELECT pg_reload_conf()")
         until(lambda: admin.execute("SELECT count(*) FROM pg_stat_replication WHERE sync_state = "
-                                    "'sync'").fetchone()[0], 10, "the standby follows")
+                                    "'sync'").fetchone()[0], 30, "the standby follows")
     told, stop = [], threading.Event()
 
     def caller(number):

@@ -17,7 +17,7 @@ import rig
 from rig import check, equal, until
 
 counts = {"asked": 0, "not_asked": 0, "treated": 0, "copies": 0, "refused": 0}
-LEASE_MS = 1_500
+LEASE_MS = 3_000
 SETTINGS = {"worker": {"beat_ms": 200, "lease_ms": LEASE_MS, "poll_ms": 100},
             "api": {"beat_ms": 200}, "maintain": {"lease_ms": LEASE_MS, "maintain_ms": 200}}
 WAITS = "restored store: run `holdfast restored`"
@@ -194,10 +194,11 @@ class Old:
 def stopped_claim(stack, old):
     """A worker holds a claim, and stands still from before the backup until after the restore."""
     task = old.client.call_until_handle("probe", {
-        "effect_id": "stale", "plan": json.dumps({"P1": [{"sleep_ms": 400}]})}).task_id
+        "effect_id": "stale", "plan": json.dumps({"P1": [{"gate": "in"}]})}).task_id
     old.tasks["stale"] = task
-    until(lambda: stack.state(task) == "running", 20, "the claim is held")
+    stack.at_gate("stale", "in")
     stack.workers[0].signal(signal.SIGSTOP)
+    stack.open_gate("stale", "in")
     return stack.query("SELECT token FROM holdfast.work WHERE task = %s",
                        (rig.task_bytes(task),))[0][0]
 

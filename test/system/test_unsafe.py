@@ -76,9 +76,12 @@ TOOLS = [
                    "verify": verify(600, otherwise="continue")}]),
 ]
 
+# Where a worker that only stalls must not lose its lease: what it had sent would be unknown.
+LEASE_MS = 3_000
 stack = rig.Stack(workers=1, tools=TOOLS,
-                  settings={"worker": {"beat_ms": 100, "lease_ms": 600, "cancel_grace_ms": 1500},
-                            "maintain": {"lease_ms": 600, "maintain_ms": 50}})
+                  settings={"worker": {"beat_ms": 100, "lease_ms": LEASE_MS,
+                                       "cancel_grace_ms": 1500},
+                            "maintain": {"lease_ms": LEASE_MS, "maintain_ms": 50}})
 client = stack.client()
 calm = {"mode": "honour", "lose_answers": 0, "script": [], "delay_before_ms": 0,
         "delay_after_ms": 0, "visible_after_ms": 0}
@@ -107,6 +110,11 @@ def posted(effect_id):
         if body.get("effect_id") == effect_id and line["key"] in keys:
             done.setdefault(line["key"], body["what"])
     return list(done.values()), list(done)
+
+
+def arrived():
+    """Requests that downstream has begun with; its files know them only once they are answered."""
+    return json.loads(stack.http("GET", "/_control")[1])["requests"]
 
 
 def intents(task):
@@ -197,9 +205,10 @@ def unknown_names_the_key_that_it_bears():
 def killed_in_flight_is_unknown():
     for _ in range(5):
         stack.steer(**calm | {"delay_before_ms": 700})
+        before = arrived()
         effect_id, task = begin("pay")
-        until(lambda: intents(task), 20, "its intent", 0.005)
-        time.sleep(0.1)
+        until(lambda: arrived() > before, 20, "its request is on the wire", 0.005)
+        equal(intents(task), 1, "its intent stands by then")
         kill_worker()
         is_unknown(task, "worker killed in flight")
         equal(sent(effect_id), 1, "the request had left, and no second one did")
@@ -330,11 +339,19 @@ def lost_answers(task):
 
 
 def killed(task):
+    """Each kill falls in the midst of a request, of whoever has taken it over by then."""
     stack.steer(**calm | {"delay_after_ms": 400})
     client.cancel(task)
     for _ in range(4):
-        time.sleep(0.45)
+        held = claim_of(task)
+        time.sleep(0.25)
         kill_worker()
+        until(lambda held=held: claim_of(task) not in ([(None,)], held or None), 30,
+              "it is taken over, or at its end")
+
+
+def claim_of(task):
+    return stack.query("SELECT token FROM holdfast.work WHERE task = %s", (rig.task_bytes(task),))
 
 
 def cancelled_between_attempts():
@@ -391,7 +408,7 @@ def last_phase_is_undone():
 # --- accepted, seen later --------------------------------------------------------------------------
 
 def seen_later():
-    stack.steer(**calm | {"visible_after_ms": 1500})
+    stack.steer(**calm | {"visible_after_ms": 4000})
     effect_id, task = begin("order")
     becomes(task, "unverified", "accepted, not seen")
     told = client.get(task).result
@@ -405,7 +422,7 @@ def seen_later():
 
 def unverified_survives_a_kill():
     for _ in range(3):
-        stack.steer(**calm | {"visible_after_ms": 1200})
+        stack.steer(**calm | {"visible_after_ms": 3000})
         effect_id, task = begin("order")
         becomes(task, "unverified", "accepted, not seen")
         kill_worker()

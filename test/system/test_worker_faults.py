@@ -12,10 +12,10 @@ from rig import check, equal, until
 
 counts = {"outcomes": 0, "retried": 0, "handed_back": 0, "zombies": 0, "poison_starts": 0,
           "neighbours": 0}
-LEASE_MS = 1000
-LEASE = {"worker": {"beat_ms": 100, "lease_ms": LEASE_MS, "poll_ms": 100, "drain_ms": 5000},
+LEASE_MS = 3000  # long enough for one that only stalls: each start of a phase is counted
+LEASE = {"worker": {"beat_ms": 100, "lease_ms": LEASE_MS, "poll_ms": 100, "drain_ms": 20_000},
          "maintain": {"lease_ms": LEASE_MS, "maintain_ms": 50}}
-SHORT = {"timeout_ms": 2500, "attempts": 3}
+SHORT = {"timeout_ms": 5000, "attempts": 3}
 stack = rig.Stack(workers=2, settings=LEASE, tools=[
     rig.probe_tool(crash_limit=4),
     rig.probe_tool("brief", {"P1": SHORT, "P2": SHORT, "P3": SHORT}, crash_limit=4)])
@@ -121,7 +121,7 @@ def hangs():
     check("timed out" in told, "hang: it says so", told)
     for line in stack.run_log(effect_id, "grandchild"):
         until(lambda line=line: rig.process_gone(line["pid"]) and
-              rig.process_gone(line["child"]), 3,
+              rig.process_gone(line["child"]), 20,
               "hang: the process and its child are gone")
     effect_id, result = run({"P1": [{"hang": True, "starts": [1]}]}, "brief")
     equal(result["status"], "completed", "hung once: completed")
@@ -196,7 +196,7 @@ def sigterm_with_a_request():
     worker.signal(signal.SIGTERM)
     time.sleep(0.5)
     stack.open_gate(effect_id, "in")
-    equal(worker.popen.wait(10), 0, "SIGTERM in a keyed phase: exit 0")
+    equal(worker.popen.wait(30), 0, "SIGTERM in a keyed phase: exit 0")
     equal(client.wait(task_id).result["status"], "completed", "SIGTERM in a keyed phase: completed")
     equal(len(starts(effect_id, "P2")), 1, "SIGTERM in a keyed phase: it ended where it was")
     equal(len([line for line in stack.requests("/ledger") if effect_id in line["body"]]), 1,
@@ -206,14 +206,14 @@ def sigterm_with_a_request():
 
 def sigterm_idle_and_twice():
     worker = stack.workers[0]
-    until(lambda: worker.handles(signal.SIGTERM), 5, "the worker has started")
-    equal(worker.terminate(3), 0, "SIGTERM, idle: exit 0 at once")
+    until(lambda: worker.handles(signal.SIGTERM), 20, "the worker has started")
+    equal(worker.terminate(10), 0, "SIGTERM, idle: exit 0 at once")
     worker.start()
     effect_id, task_id = begin({"P1": [{"gate": "in"}]})
     worker = holder_of(effect_id, "in")
     worker.signal(signal.SIGTERM)
     worker.signal(signal.SIGTERM)
-    check(worker.popen.wait(5) is not None, "SIGTERM twice: a prompt end")
+    check(worker.popen.wait(10) is not None, "SIGTERM twice: a prompt end")
     stack.open_gate(effect_id, "in")
     equal(client.wait(task_id).result["status"], "completed", "SIGTERM twice: completed elsewhere")
     worker.start()
@@ -228,7 +228,7 @@ def zombies():
         effect_id, task_id = begin(plan)
         worker = holder_of(effect_id, "in")
         worker.signal(signal.SIGSTOP)
-        until(lambda effect_id=effect_id, phase=phase: len(starts(effect_id, phase)) == 2, 15,
+        until(lambda effect_id=effect_id, phase=phase: len(starts(effect_id, phase)) == 2, 30,
               f"zombie in {phase}: taken over")
         stack.open_gate(effect_id, "in")
         end = client.wait(task_id)
@@ -255,7 +255,7 @@ def zombies():
 def progress():
     effect_id, task_id = begin({"P1": [{"progress": [0.43, "chart 3 of 7"]}, {"gate": "in"}]})
     stack.at_gate(effect_id, "in")
-    shown = until(lambda: seen(task_id), 4, "progress is shown")
+    shown = until(lambda: seen(task_id), 20, "progress is shown")
     check(shown, "chart 3 of 7 in the status message")
     stack.open_gate(effect_id, "in")
     equal(client.wait(task_id).result["status"], "completed", "progress: completed")
