@@ -3,15 +3,18 @@ the tool programs and the tables say the same, and what no invariant allows is i
 
 import collections
 import json
+import time
 
 import psycopg
 
 import rig
 import shapes
+from load import LOST
 
 OUTCOME_PLACE = 2147483647
 LATE_S = 0.25        # a stopped worker's start counts as late for so long after it goes on
 AGAIN_MAX = 4000     # finished tasks that are asked for again at both API processes
+REFUSED_S_MAX = 20   # a machine that stands still makes an API process refuse for a moment
 
 
 class Checker:
@@ -112,12 +115,26 @@ class Checker:
         for api in range(len(self.stack.apis)):
             clients = {token: self.stack.client(token, api) for token in rig.TOKENS}
             for task in self.tasks[-AGAIN_MAX:]:
-                answer = clients[task.token].get(task.handle)
-                if answer.status != 200:
+                answer = self.told(clients[task.token], task.handle)
+                if answer is None or answer.status != 200:
                     self.bad("V2", "a handle cannot be asked for", task.handle, answer=answer)
                     continue
                 self.journal.seen(task, answer)
                 self.counts["asked_again"] += 1
+
+    @staticmethod
+    def told(client, handle):
+        """The answer to tasks/get, or the last refusal; None where there was none."""
+        end, answer = time.monotonic() + REFUSED_S_MAX, None
+        while time.monotonic() < end:
+            try:
+                answer = client.get(handle)
+                if answer.status not in (429, 503):
+                    break
+            except LOST:
+                answer = None
+            time.sleep(0.05)
+        return answer
 
     def gone(self, task):
         """Only what ended, and only after its retention."""

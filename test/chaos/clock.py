@@ -140,7 +140,8 @@ class Clocked(world.World):
         done = super().command(*args, **more)
         if args[0] == "migrate":
             with open("/proc/uptime", encoding="ascii") as uptime:
-                boot = time.time() - float(uptime.read().split()[0])
+                up = float(uptime.read().split()[0])
+            boot = time.time() - up  # read behind it: what lies between makes no step too early
             with self.cluster.connect() as admin:
                 admin.execute(TRUE_TIME.format(boot=boot))
         return done

@@ -177,8 +177,10 @@ class Faults:
         for process in (self.dice.choice(stack.workers), self.dice.choice(stack.apis)):
             stack.restart(process)
             stack.begin(process)
+        # But who is just asking which one is the newer: it would find the old one alone.
         stack.ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                  "WHERE usename LIKE 'holdfast\\_%%'")
+                  "WHERE usename LIKE 'holdfast\\_%%' AND query <> '' "
+                  f"AND query NOT LIKE '%%{ASKED}%%'")
         began = time.monotonic()
         time.sleep(0.2)
         rig.until(lambda: all(map(stack.ready, stack.apis)), READY_S_MAX, "ready at the new one")

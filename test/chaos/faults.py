@@ -206,12 +206,12 @@ class Faults(*[module.Faults for module in wide.MODULES]):
 
     def kill_postmaster(self):
         mode = self.rarest("kill_postmaster")
-        # Best right behind an answer, which then must have been on the disk.
+        running = self.stack.running()
+        self.was_hit("kill_postmaster", *(task for _, _, task in running))
+        # Best right behind an answer, which then must have been on the disk: no question between.
         end, asked = time.monotonic() + 1.5, time.monotonic()
         while self.journal.accepted_at < asked and time.monotonic() < end:
             time.sleep(0.002)
-        running = self.stack.running()
-        self.was_hit("kill_postmaster", *(task for _, _, task in running))
         hit = {step for _, step, _ in running} | {mode}
         if mode == "immediate":
             self.stack.cluster.stop("immediate")
@@ -241,7 +241,10 @@ class Faults(*[module.Faults for module in wide.MODULES]):
         if pid is None:
             self.let_work(0.3)
             return False
-        os.kill(pid, signal.SIGKILL)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False  # its client had gone, and so did it
         time.sleep(0.05)
         self.stack.postgres_up()
         self.let_work(0.1)

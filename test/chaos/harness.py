@@ -21,9 +21,10 @@ from settler import Operator
 CALLERS = 4
 PLAIN_CALLERS = 2
 # What a task may take at most after the last fault, beside its own work: a claim that is lost
-# twice, and the longest wait of anybody who tries again (a connection to Postgres, the tools' own
-# backoff, the second that a 409 asks for, the time until mail can be read back).
-RETRY_CAP_MS = 2_000
+# twice, and what may be waited for in turn: a connection of the API to Postgres for who comes back,
+# one of the worker (DB_BACKOFF_MAX_MS in runtime/db.h each), and the second that a 409 asks for, or
+# until mail can be read back.
+RETRY_CAP_MS = 2 * 2_000 + 1_000
 GIVE_UP_S = 30          # a drain that takes longer will not end
 STORIES_MAX = 3
 MISSES_MAX = 50         # of a fault in a row

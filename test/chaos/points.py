@@ -28,7 +28,7 @@ SETTINGS = {"api": {"beat_ms": 45},
             "worker": {"beat_ms": 45, "lease_ms": LEASE_MS, "poll_ms": 500,
                        "cancel_grace_ms": 2000},
             "maintain": {"lease_ms": LEASE_MS, "maintain_ms": 50}}
-VISIBLE_WITHIN_MS = 100  # of mail here: no fault makes it late
+VISIBLE_WITHIN_MS = 500  # of mail here: no fault makes it late, a busy machine may
 QUIET_S = 0.1            # nor a request late
 PAGE = struct.Struct("<III20s")
 DISARM_S = 0.01         # in which a call that was armed is over
@@ -210,8 +210,9 @@ class Lane:
         self.end_of(task)
         told = self.journal_lines(task)
         trap.arm(point)
+        # Twice: how far it is behind its first answer when that is read is the scheduler's.
         return self.ask_until(process, trap, lambda: self.get(task),
-                              lambda: self.journal_lines(task) > told)
+                              lambda: self.journal_lines(task) > told + 1)
 
     def journal_lines(self, task):
         return task.calls

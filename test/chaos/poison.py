@@ -2,6 +2,7 @@
 memory, or with its worker. It is started as often as its crash limit says and ends failed with the
 reason, while the others go on."""
 
+import contextlib
 import itertools
 import time
 
@@ -9,9 +10,15 @@ import poisoning
 import rig
 import shapes
 import world
+from load import LOST
 
 LIMIT = 3
-END_S = 20          # a poisoned task has ended by then
+END_S = 40          # a poisoned task has ended by then
+# A claim that is lost before the tool was started is a crash without a start, so that a worker which
+# stands still for less than this loses none.
+LEASE_MS = 1_000
+SETTINGS = {command: flags | ({"lease_ms": LEASE_MS} if "lease_ms" in flags else {})
+            for command, flags in world.SETTINGS.items()}
 WAYS = {"abort": "abort", "out of memory": "memory", "kills its worker": "worker"}
 
 WANTED = {"poison": tuple(WAYS)}
@@ -22,7 +29,7 @@ SOAK = {"poison": [("poison", 300)]}
 class PoisonWorld(world.World):
     def __init__(self, *args, **more):
         self.cgroup = poisoning.cgroup()
-        super().__init__(*args, **more)
+        super().__init__(*args, settings=SETTINGS, **more)
         self.command("tools", "apply", str(poisoning.tool("chaos_poison", LIMIT)))
         shapes.SHAPES["chaos_poison"] = ["pure die"]  # no caller calls it, the checker knows it
 
@@ -55,7 +62,8 @@ class Faults:
         begun = [(cell, *self.begin_poison(client, cell)) for cell in cells]
         kills = self.until_terminal(client, [handle for _, _, handle in begun])
         for cell, effect_id, handle in begun:
-            self.judge_poison(cell, effect_id, handle, client.get(handle).result)
+            self.judge_poison(cell, effect_id, handle, rig.until(
+                lambda handle=handle: self.poison_told(client, handle), END_S, "what became of poison"))
         wanted = LIMIT if cell == "kills its worker" else 0
         if kills != wanted:
             self.findings.add("alive", f"poison ({cells}): {kills} workers died")
@@ -75,6 +83,13 @@ class Faults:
                               "JOIN holdfast.tool v USING (tool) WHERE v.name <> 'chaos_poison'")
         return rows[0][0] if rows else 0
 
+    @staticmethod
+    def poison_told(client, handle):
+        """What tasks/get tells of it; {} where it was refused for now."""
+        with contextlib.suppress(*LOST):
+            return client.get(handle).result or {}
+        return {}
+
     def until_terminal(self, client, handles):
         """How many workers were killed on the way."""
         kills, left = 0, list(handles)
@@ -82,7 +97,7 @@ class Faults:
         while left and time.monotonic() < end:
             kills += self.stack.supervise()
             left = [handle for handle in left
-                    if client.get(handle).result["status"] not in rig.TERMINAL]
+                    if self.poison_told(client, handle).get("status") not in rig.TERMINAL]
             time.sleep(0.02)
         return kills + self.stack.supervise()
 

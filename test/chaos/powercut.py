@@ -105,13 +105,16 @@ class PowerWorld(world.World):
         for left in range(START_TRIES, 0, -1):
             try:
                 self.cluster.start()
-                self.postgres_up()
-                return
+                break
             except subprocess.CalledProcessError:
                 if left == 1:
                     log = (self.home / "postgres.log").read_text(errors="replace").splitlines()
                     raise Unbootable(" | ".join(log[-4:])) from None
                 time.sleep(0.2)
+        try:
+            self.postgres_up()
+        except RuntimeError as error:
+            raise Unbootable(f"it is up and answers nobody: {error}") from error
 
 
 class Faults:

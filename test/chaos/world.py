@@ -24,6 +24,7 @@ SETTINGS = {"api": {"beat_ms": 50},
             "worker": {"beat_ms": 50, "lease_ms": LEASE_MS, "poll_ms": 50, "cancel_grace_ms": 2000,
                        "slots": 8, "breaker_pause_ms": 100, "breaker_pause_max_ms": 400},
             "maintain": {"lease_ms": LEASE_MS, "maintain_ms": 50}}
+QUERY_S_MAX = 20
 ROLES = {"api": "holdfast_api", "worker": "holdfast_worker", "sql": "holdfast_sql",
          "maintain": "holdfast_maintain"}
 
@@ -195,6 +196,17 @@ class World(rig.Stack):
                     self.admin.close()
                 self.admin = None
                 return []
+
+    def query(self, sql, parameters=()):
+        """As rig's; asked again where Postgres ended itself, or was ended, a moment before."""
+        end = time.monotonic() + QUERY_S_MAX
+        while True:
+            try:
+                return super().query(sql, parameters)
+            except psycopg.OperationalError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
 
     def running(self):
         """[(process, step kind, task)] of the claims that are held now."""

@@ -138,6 +138,7 @@ def in_parallel(work, items):
 # --- processes -----------------------------------------------------------------------------------
 
 _stacks = []
+_ports = set()
 
 
 def _stop_all(*_):
@@ -151,9 +152,15 @@ for _number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Not given before: whoever got that one may not have bound it yet."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        with _lock:
+            if port not in _ports:
+                _ports.add(port)
+                return port
 
 
 CLONE_NEWNET = 0x40000000
@@ -405,7 +412,7 @@ class Stack:
         process = self.start("downstream", [
             sys.executable, DOWNSTREAM, "--listen", f"127.0.0.1:{self.downstream_port}",
             "--dir", self.folder / "downstream"])
-        until(lambda: self.http("GET", "/healthz")[0] == 200, 10, "downstream up")
+        until(lambda: self.http("GET", "/healthz")[0] == 200, 30, "downstream up")
         return process
 
     def command(self, *args, check_code=0):
