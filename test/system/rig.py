@@ -52,6 +52,7 @@ _words = [] if "".join(sys.argv[1:2]).startswith("-") else sys.argv[1:]
 _chosen = 0
 FAILURES_SHOWN_MAX = 30
 COMMAND_S_MAX = 120
+LOOK_S_MAX = 1  # of one look of until(): in a longer one the machine stood still
 
 
 def check(holds, what, detail=None):
@@ -102,15 +103,17 @@ def finish(name, counts, at_least=None):
 
 def until(condition, seconds, what, pause=0.02):
     """Waits for the condition to be true and gives its value back; fails the check otherwise."""
-    end = time.monotonic() + seconds
+    left = seconds
     while True:
+        began = time.monotonic()
         value = condition()
         if value:
             return value
-        if time.monotonic() > end:
+        if left <= 0:
             check(False, f"not within {seconds} s: {what}")
             return value
         time.sleep(pause)
+        left -= min(time.monotonic() - began, LOOK_S_MAX)
 
 
 def in_parallel(work, items):
