@@ -10,20 +10,24 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STATE = ROOT / ".holdfast"
 NODE_VERSION = "24.19.0"
 FETCH_SECONDS_MAX = 300
+TRIES, PAUSE_S = 3, 10   # a registry may be away for a moment
 PYTHON = "/usr/bin/python3"
 
 
 def run(argv, **more):
-    done = subprocess.run([str(arg) for arg in argv], text=True, capture_output=True, check=False,
-                          timeout=FETCH_SECONDS_MAX, **more)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, argv))}: {done.stdout}{done.stderr}")
-    return done.stdout
+    for left in range(TRIES, 0, -1):
+        done = subprocess.run([str(arg) for arg in argv], text=True, capture_output=True,
+                              check=False, timeout=FETCH_SECONDS_MAX, **more)
+        if done.returncode == 0:
+            return done.stdout
+        time.sleep(PAUSE_S if left > 1 else 0)
+    raise RuntimeError(f"{' '.join(map(str, argv))}: {done.stdout}{done.stderr}")
 
 
 def client():
