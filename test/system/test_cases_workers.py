@@ -15,7 +15,9 @@ import rig
 from patience import between
 from rig import check, equal, until
 
-LEASE_MS = 3000   # longer than the machine stands still: nothing runs twice for that
+# Longer than a machine mostly stands still: nothing runs twice for that. And over before a worker
+# gives up the connection of its beats, and makes another (BEAT_ANSWER_MS).
+LEASE_MS = 2500
 LONG_MS = 3 * LEASE_MS
 SQL_S = 3.0       # of an SQL phase that is under way when others come to theirs
 NOTICED_S = 10.0  # by default settings, from the kill to the reaper's word
