@@ -19,7 +19,7 @@ import sys
 import threading
 
 import npm
-from rig import ROOT, Stack, check, equal, finish, free_port
+from rig import ROOT, Stack, check, equal, finish
 
 LOCK = pathlib.Path(__file__).parent / "conformance"
 FIXTURES = ROOT / "test" / "tools" / "conformance"
@@ -71,7 +71,7 @@ class Doorman:
 
     def __init__(self, port, token):
         self.port, self.token = port, token
-        self.listener = socket.create_server(("127.0.0.1", free_port()))
+        self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}/mcp"
         threading.Thread(target=self.accept, daemon=True).start()
 

@@ -17,9 +17,9 @@ from rig import check, equal, until
 
 QUICK_S = 1.0
 QUICK_TRIES_MAX = EARLY_AGAIN_MAX = 10
-WINDOW_S = 4.0
+WINDOW_S = 8.0
 WAYS = ("fin", "half", "reset")
-LEASE_MS = 1500
+LEASE_MS = 5000  # longer than the machine stands still: nothing runs twice for that
 
 counts = {"answers": 0, "streams": 0, "windows": 0, "parked": 0, "went_on": 0, "orders": 0,
           "held": 0, "orphans": 0, "companions": 0, "page": 0, "early": 0,
@@ -167,11 +167,12 @@ def slow():
 
 
 def keep_alive():
-    """A quiet stream of over 15 s has a second comment; the tool's window lets it live."""
-    held = Held(new_id(), {"P1": [{"sleep_ms": 17_500}]}, tool="patient")
+    """A quiet stream of over 15 s has a second comment, and of less than 30 no third; the tool's
+    window lets it live."""
+    held = Held(new_id(), {"P1": [{"sleep_ms": 24_000}]}, tool="patient")
     equal(held.result(40).get("isError"), False, "patient: the result")
     comments = held.body()[0].decode().count(": ping\r\n\r\n")
-    equal(comments, 2, "patient: comments in 17.5 s")
+    equal(comments, 2, "patient: comments in 24 s")
     counts["streams"] += 1
 
 
@@ -240,19 +241,19 @@ def hang_up(way, wait, tool="probe"):
     end = held.began + wait
     while time.monotonic() < end:
         held.hear(0.02)
-    streams = held.streams
-    check(streams or not held.got, f"{what}: a stream or nothing yet")
-    if wait > QUICK_S and not streams:
+    check(held.streams or not held.got, f"{what}: a stream or nothing yet")
+    if wait > QUICK_S and not held.streams:
         until(lambda: held.hear(0.1) or held.streams, 20, f"{what}: a stream")
-    before = len(held.got)
+    before, streams = len(held.got), held.streams
     held.leave(way)
     until(lambda: logged(effect_id), 5, f"{what}: logged")
     if way == "half":
         while not held.closed:
             held.hear(5)
-        equal(len(held.got), before, f"{what}: nothing more is sent")
     entry = logged(effect_id)[0]
     # A slow machine may open the stream before it sees that a caller hung up early.
+    if way == "half" and streams == (entry["cause"] == "stream_closed"):
+        equal(len(held.got), before, f"{what}: nothing more is sent")
     how = "stream" if wait > QUICK_S or entry["cause"] == "stream_closed" else "connection"
     cause = {"stream": "stream_closed", "connection": "connection_closed_midcall"}[how]
     equal([(entry["msg"], entry["level"]) for entry in logged(effect_id)],
@@ -431,21 +432,21 @@ def drain():
     ids = [new_id("drain") for _ in range(2)]
     early = Held(ids[0], GATED, api=1, tool="patient")
     stack.at_gate(ids[0], "in")
-    while time.monotonic() < early.began + 1.3:
-        early.hear(0.05)
+    until(lambda: early.hear(0.05) or early.streams, 20, "drain: a stream")
     late = Held(ids[1], GATED, api=1, tool="patient")
     stack.at_gate(ids[1], "in")
-    client = stack.client(api=1)
-    looking = []
-    thread = threading.Thread(target=lambda: looking.append(companion(
-        client, "task_status", {"task_id": stack.task_of(ids[0]), "wait_ms": 20_000})))
-    thread.start()
+    looking = rig.HeldCall(stack.apis[1].port, {
+        "name": "task_status", "_meta": rig.meta(False),
+        "arguments": {"task_id": stack.task_of(ids[0]), "wait_ms": 20_000}},
+        rig.Client(0).headers("tools/call", "task_status"))
+    until(lambda: stack.ready(stack.apis[1]), 10, "drain: who asks later is answered")
     time.sleep(0.2)
     began = time.monotonic()
     equal(stack.apis[1].terminate(), 0, "drain: exit code")
     soon(began, 8, "drain: soon")
-    thread.join()
-    equal(looking[0]["structuredContent"]["status"], "working", "drain: task_status is answered")
+    equal(looking.result().get("structuredContent", {}).get("status"), "working",
+          "drain: task_status is answered")
+    counts["companions"] += 1
     equal((early.streams, late.result().get("structuredContent", {}).get("type")),
           (True, "still_running"), "drain: JSON")
     equal(early.result().get("structuredContent", {}).get("type"), "still_running",
@@ -493,10 +494,10 @@ def companions():
         equal(body.code, -32602, f"{name}: arguments are an object")
 
     effect_id = new_id("companion")
-    held = Held(effect_id, GATED)
+    held = Held(effect_id, GATED, tool="patient")
     stack.at_gate(effect_id, "in")
     task_id = stack.task_of(effect_id)
-    by_effect = {"effect_id": effect_id, "tool": "probe"}
+    by_effect = {"effect_id": effect_id, "tool": "patient"}
     for named in ({"task_id": task_id}, by_effect):
         began = time.monotonic()
         result = companion(client, "task_status", {**named, "wait_ms": 0})
@@ -517,8 +518,8 @@ def companions():
                 equal(companion(other, name, named)["structuredContent"]["type"],
                       "task_not_found", f"{name}: {token} learns nothing")
         other.close()
-    threading.Timer(0.8, stack.open_gate, (effect_id, "in")).start()
     began = time.monotonic()
+    threading.Timer(0.8, stack.open_gate, (effect_id, "in")).start()
     result = companion(client, "task_status", {"task_id": task_id})
     check(0.7 < time.monotonic() - began < 10, "status: ends with the task",
           time.monotonic() - began)

@@ -15,9 +15,11 @@ import rig
 from patience import soon
 from rig import check, equal, until
 
+# Longer than the machine stands still: a worker that loses its claim runs steps again.
+LEASE_MS = 4_000
 counts = {"reports": 0, "kills": 0, "steps_counted": 0, "endings": 0, "waits": 0}
-SETTINGS = {"worker": {"beat_ms": 100, "lease_ms": 800, "poll_ms": 50, "slots": 2},
-            "maintain": {"lease_ms": 800, "maintain_ms": 50}}
+SETTINGS = {"worker": {"beat_ms": 100, "lease_ms": LEASE_MS, "poll_ms": 50, "slots": 2},
+            "maintain": {"lease_ms": LEASE_MS, "maintain_ms": 50}}
 TEXT = {"type": "string"}
 
 # Notes a line in the log of its effect ID; what a step does once is seen there.
@@ -41,7 +43,7 @@ STEPS = NOTE + '''
 set -eu
 for n in 1 2 3 4 5 6; do
     out=$(holdfast step "part $n" -- sh -c 'echo "$0" >> "$RIG_FOLDER/$HOLDFAST_EFFECT_ID.log"
-        sleep 0.15; echo "out $0"' "$n")
+        sleep 0.4; echo "out $0"' "$n")
     all="${all:-}$out,"
     note "has $n"
 done
@@ -132,12 +134,12 @@ PUT = {"name": "put", "kind": "http", "effect": "keyed", "key_header": "Idempote
        "key_ttl_ms": 86_400_000, "attempts": 8, "request": {
            "method": "PUT", "url": "{/conf/store}/reports/{/key}.csv",
            "body_artifact": {"$from": "/state/work/file"}}}
-WAIT_MS = 5_000
+WAIT_MS = 10_000
 WAIT = {"name": "rest", "kind": "wait", "ms": WAIT_MS}
 
 stack = rig.Stack(workers=2, settings=SETTINGS, tools=[
     "shell_report", "python_report", tool("steps", STEPS), tool("endings", ENDINGS),
-    tool("brief", ENDINGS, timeout_ms=500, attempts=2), tool("crowd", CROWD),
+    tool("brief", ENDINGS, timeout_ms=2_000, attempts=2), tool("crowd", CROWD),
     tool("threads", THREADS, shell="/usr/bin/python3"), tool("leave", LEAVE, PUT),
     tool("post", POST, shell="/usr/bin/python3", effect="keyed", key_ttl_ms=86_400_000),
     tool("waits", NOTE + "note before; echo '{}'", WAIT),
@@ -227,7 +229,7 @@ def shell_report():
     check("no sales of 2019-03" in text_of(result), "shell_report: which says why", result)
     counts["reports"] += 2
     # Killed in the middle: the regions that were counted are not counted again.
-    effect_id, task_id = begin("shell_report", month="2025-03", pace_s=1)
+    effect_id, task_id = begin("shell_report", month="2025-03", pace_s=2)
     until(lambda: len(checkpoints(task_id)) >= 2, 20, "two regions are counted")
     shown = until(lambda: "count: " in client.get(task_id).result.get("statusMessage", ""), 5,
                   "progress is shown")
@@ -246,7 +248,7 @@ def shell_report():
 
 def python_report():
     rows = '<lamp> & co, 12.5\nchair,-3\n"table",7'
-    for pace_ms in (0, 500):
+    for pace_ms in (0, 1_500):
         effect_id, task_id = begin("python_report", title="Sold <now>", csv=rows, pace_ms=pace_ms)
         if pace_ms:
             until(lambda task_id=task_id: checkpoints(task_id), 20, "the figures are there")
@@ -437,8 +439,9 @@ def at(offset_s):
 
 
 def waits_until():
-    for time_text, least, most in ((at(-3600), 0, 5), (at(2), 1, 15)):
-        began = time.monotonic()
+    for offset_s, least, most in ((-3600, 0, 5), (2, 1, 15)):
+        began = time.monotonic()  # its time, of whole seconds, is up to one second less from here
+        time_text = at(offset_s)
         completed(run("until", at=time_text)[1], time_text)
         took = time.monotonic() - began
         check(least <= took <= most, f"until {time_text}: at that time", took)
