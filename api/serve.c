@@ -64,11 +64,13 @@ static int64_t on_catalog_known(void *ctx)
 static void on_catalog_changed(void *ctx, const struct store_catalog *found)
 {
 	struct api *api = ctx;
+	bool first = catalog_number(api->catalog) == 0;
 	catalog_replace(api->catalog, found->number, found->tools, found->tools_count);
 	packs_replace(api->packs, found->packs, found->packs_count);
 	log_info("tools read", "catalog", LOG_INT(found->number), "tools",
 		 LOG_INT(found->tools_count), "packs", LOG_INT(found->packs_count), nullptr);
-	listens_tools_changed(api->listens);
+	if (!first)
+		listens_tools_changed(api->listens);
 }
 
 static size_t on_count_open(void *ctx)

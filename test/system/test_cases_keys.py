@@ -430,10 +430,10 @@ def b034_overloaded():
     resource.setrlimit(resource.RLIMIT_NOFILE,
                        (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     ids = [rig.new_id("b034-full") for _ in range(ACCEPTS_MAX + 20)]
-    crowd = [socket.create_connection(("127.0.0.1", client.port), timeout=30) for _ in ids]
-    calls = [client.call_bytes("deliver", {"effect_id": effect_id, "n": 1}) for effect_id in ids]
     backends = [row[0] for row in stack.query(
         "SELECT pid FROM pg_stat_activity WHERE usename = 'holdfast_api'")]
+    crowd = [socket.create_connection(("127.0.0.1", client.port), timeout=30) for _ in ids]
+    calls = [client.call_bytes("deliver", {"effect_id": effect_id, "n": 1}) for effect_id in ids]
     for backend in backends:
         os.kill(backend, signal.SIGSTOP)
     began = time.monotonic()

@@ -23,6 +23,7 @@ ROUNDS = 16
 BIG_BYTES = 300_000
 BIG_TASKS = 40
 PING_S = 15
+SETTLE_MS = 3000 # for the others to have looked for tools, each second
 LEASE_MS = 5000  # longer than the machine stands still: nothing runs twice for that
 
 counts = {"streams": 0, "tasks": 0, "ended": 0, "left": 0, "many": 0, "kills": 0}
@@ -348,17 +349,20 @@ def in_tree(pid, ancestor):
 
 def tools_change():
     """After `tools apply` every process tells it, and whoever is asked then knows the tools."""
-    apis = [stack.another_api("api-early")]
+    apis = [stack.another_api("api-early", listen_settle_ms=SETTLE_MS)]
     time.sleep(0.5)  # they look for tools at other times than each other
-    apis.append(stack.another_api("api-late"))
+    apis.append(stack.another_api("api-late", listen_settle_ms=SETTLE_MS))
     wanting = [Stream({"toolsListChanged": True}, api=api, declare=False, ident=f"t{n}")
                for n, api in enumerate(apis)]
     _, task_id = new_task(GATED)
     other = Stream({"toolsListChanged": False, "taskIds": [task_id]})
     for stream in [*wanting, other]:
         stream.until(lambda s: s.acked, what="tools: ack")
+    for stream in wanting:
+        stream.hear(SETTLE_MS / 1000 + 0.5)
+        equal(stream.told(method=TOOLS), [], "tools: what a process finds as it starts is no change")
     stack.command("tools", "apply", str(rig.probe_tool("fresh")))
-    end = time.monotonic() + 10
+    end = time.monotonic() + 20
     heard = None
     while heard is None and time.monotonic() < end:
         for stream in wanting:
