@@ -3,6 +3,7 @@ fault hit, the store's own rows, the journal of the clients, the keys that downs
 the crashes that the oracle's triggers saw."""
 
 import collections
+import itertools
 import json
 
 import rig
@@ -33,10 +34,10 @@ def look_at_open(stack, findings):
     names = [entry["phase"] for entry in story["history"] if entry["what"] == "recovery_point"]
     whole = [*names, now["phase"], *story["to_come"]]
     wanted = shapes.names_of(story["tool"], *shapes.ANY_KIND)
-    # Counted anew on the way back: see release() in sql/functions/work.sql.
-    whats = [entry["what"] for entry in story["history"]]
-    way = whats[len(whats) - whats[::-1].index("undo"):] if "undo" in whats else whats
-    crashes = way.count("crash")
+    # Counted anew on the way back, and once settled: see release() and settle() in sql/functions.
+    crashes = list(itertools.takewhile(
+        lambda what: what not in ("undo", "settled"),
+        reversed([entry["what"] for entry in story["history"]]))).count("crash")
     undoing = any((entry["phase"] or "").startswith("undo:") or entry["what"] == "undo"
                   for entry in story["history"])
     if whole != wanted and now["phase"] is not None and not undoing:
