@@ -49,6 +49,9 @@ def pages():
         equal(missing, [], f"help {topic} has all")
         check(not re.search(r" $", table, re.M), f"help {topic}: no line ends in a space")
         check(not re.search(r"\w {3,}\w", table), f"help {topic}: each line is folded")
+        # Its items; a text that stands above them has lines of its own.
+        wide = [line for line in table.splitlines() if line.startswith(" ") and len(line) > 80]
+        equal(wide, [], f"help {topic}: no line is wider than a terminal")
 
 
 def man_page():

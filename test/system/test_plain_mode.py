@@ -302,6 +302,11 @@ def ending(say, name="endings"):
     return run(name, say=say)
 
 
+def listed(effect_id):
+    lines = stack.command("task", "list", "--limit", "1000").stdout.splitlines()
+    return next(line for line in lines if line.endswith(f"  {effect_id}"))
+
+
 def endings():
     for say, wanted in (("nothing", {}), ("once-75", {"attempt": 3}), ("signal", {}),
                         ("no-step", {"status": 1}), ("none-such", {"status": 127}),
@@ -314,6 +319,10 @@ def endings():
     effect_id, result = ending("place")
     equal(structured(result), {"states": {}, "args": {"effect_id": effect_id, "say": "place"}},
           "arguments and states are as they are")
+    # `(error)` is of a tool that said no, and of nothing else.
+    shown = stack.command("task", "show", effect_id).stdout
+    check("\nstate      completed\n" in shown, "place: its head says completed alone", shown)
+    check("  completed  " in listed(effect_id), "place: so does the list", listed(effect_id))
     for say, told in (
             ("garbage", "work exited with 0, but its stdout is not one JSON value (byte 0: a value was due); stdout is "
                         'the result alone, logs go to stderr. Its stdout began: "all is well". Its stderr is empty'),
@@ -328,11 +337,11 @@ def endings():
         check(re.search(r"^ +[0-9.]+ m?s  work +the tool said no, attempt 1\n +[0-9.]+ m?s  completed\n", shown,
                         re.MULTILINE), f"{say}: task show names the phase", shown)
         check("\nstate      completed (error)\n" in shown, f"{say}: its head says how it ended", shown)
-        row = next(line for line in stack.command("task", "list", "--limit", "1000").stdout.splitlines()
-                   if line.endswith(f"  {effect_id}"))
+        row = listed(effect_id)
         check("  completed (error)  " in row, f"{say}: so does the list", row)
     effect_id, result = ending("always-75", "brief")
     equal((result["status"], len(noted(effect_id))), ("failed", 2), "always 75: failed")
+    check("  failed  " in listed(effect_id), "always 75: so says the list", listed(effect_id))
     check(re.search(r" work +failed, attempt 2", stack.command("task", "show", effect_id).stdout),
           "always 75: task show names the phase that failed")
     effect_id, result = ending("hang", "brief")
