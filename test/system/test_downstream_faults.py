@@ -237,7 +237,7 @@ def a_refusal_is_told_to_the_operator():
     bodies = [line["body"] for line in lines if "sorry" in line["body"]]
     check(len(bodies) == 1 and bodies[0].startswith('{"why": "sorry?"}x') and bodies[0].endswith("x…"),
           "the log has its beginning", lines)
-    equal(len(bodies[0].encode()), 200, "and no more")
+    equal([len(body.encode()) for body in bodies], [200], "and no more")
 
 
 def not_allowed():
