@@ -13,7 +13,8 @@ CROSS JOIN LATERAL (SELECT
             WHERE o.week = t.week AND o.task = t.task AND o.place = 2147483647
               AND o.error::json #>> '{data,type}' = 'result') AS is_result,
     t.message ~ '^[^ ]+ ((url|json|headers|body_artifact): )?/(state|args|input)/' AS is_template,
-    t.message ~ '^[^ ]+ (((url|json|headers|body_artifact): )?/conf/|host not allowed: |cannot start: )'
+    t.message ~ '^[^ ]+ (((url|json|headers|body_artifact): )?/conf/|host not allowed: |cannot start: '
+              '|program or worker died, [^:]*: [^ ]+ could not be started here)'
         AS is_setting,
     CASE WHEN t.state = 'failed' THEN holdfast.left_standing(t.week, t.task) END AS standing,
     (SELECT format(' with its version %s; the current one, %s, wants a new effect ID',

@@ -36,6 +36,10 @@ for name, request in UNMADE.items():
     manifest["phases"][0]["request"] |= request
     (folder / "tool.json").write_text(json.dumps(manifest))
     UNMADE[name] = folder
+for name, program in (("program", {"command": ["nobody-has-this"]}), ("interpreter", {"command": ["./x"]})):
+    UNMADE[name] = rig.make_tool(f"unmade_{name}", [
+        {"name": "work", "kind": "program", "mode": "plain", "effect": "pure", **program}],
+        {"tags": {"type": "array"}}, programs={"x": "#!/usr/bin/nobody-has-this\n"}, crash_limit=1)
 BY = ("--by", "ann", "--why", "because of the test")
 
 stack = rig.Stack(workers=1, tools=[rig.probe_tool(crash_limit=2), STEPS, BLIND, SLOW, VERSIONS,
@@ -303,11 +307,12 @@ def a_result_that_cannot_be_made():
 def a_request_that_cannot_be_made():
     """A retry is recommended where what is missing is an operator's to give, and nowhere else."""
     for name, told in (("args", "/args/n: there is no such value"), ("text", "array cannot stand in a text"),
-                       ("conf", "/conf/legder: there is no such value; /conf has "), ("host", "nor in --allow-hosts")):
+                       ("conf", "/conf/legder: there is no such value; /conf has "), ("host", "nor in --allow-hosts"),
+                       ("program", "no program nobody-has-this"), ("interpreter", "could not be started here")):
         task, ended = client.run(f"unmade_{name}", {"effect_id": rig.new_id(name), "tags": []})
         check(told in ended.result["error"]["message"], f"{name}: failed", ended.result)
         said = why(task.task_id, 5, told)
-        again = name in ("conf", "host")
+        again = name not in ("args", "text")
         equal("retry`" not in said and "mend the tool" in said, not again, f"{name}: {said}")
         equal(f"mend the settings of the workers or the machine, then `holdfast retry {task.task_id}`" in said,
               again, f"{name}: {said}")
