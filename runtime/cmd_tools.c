@@ -67,13 +67,15 @@ static void tell_undeclared(const struct phase_spec *phase)
 		       phase->name);
 }
 
-static void tell_phases(const struct tool *tool)
+static void tell_author(const struct tool *tool)
 {
 	for (size_t i = 0; tool && i < tool->phases_count; i++) {
 		tell_undeclared(&tool->phases[i]);
 		if (tool->phases[i].undo)
 			tell_undeclared(tool->phases[i].undo);
 	}
+	if (tool && tool->remarks.len)
+		fputs(tool->remarks.data, stdout);
 }
 
 /* --- check ------------------------------------------------------------------------------------ */
@@ -94,7 +96,7 @@ static int check(const char *dir)
 	if (pack->resources > 0 || !opened.tool)
 		printf(", %zu resource%s", pack->resources, plural(pack->resources));
 	printf(", %zu file%s\n", opened.folder->count, plural(opened.folder->count));
-	tell_phases(opened.tool);
+	tell_author(opened.tool);
 	return EXIT_DONE;
 }
 
@@ -136,7 +138,7 @@ static int apply(PGconn *db, const char *dir)
 	}
 	printf("%s: version %.*s %s\n", opened.pack->name, VERSION_CHARS_SHOWN,
 	       opened.pack->version, words[applied]);
-	tell_phases(opened.tool);
+	tell_author(opened.tool);
 	return EXIT_DONE;
 }
 

@@ -433,6 +433,7 @@ struct tool *tool_free(struct tool *tool)
 	free(tool->description);
 	free(tool->effect_id_fallback);
 	free(tool->doc);
+	buf_deinit(&tool->remarks);
 	free(tool);
 	return nullptr;
 }

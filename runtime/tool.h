@@ -139,6 +139,7 @@ struct tool {
 	struct slice result_links;      /* JSON template of an array of URIs, or empty */
 	struct data_spec *data;
 	size_t data_count;
+	struct buf remarks; /* lines for its author: what is allowed and may fail */
 };
 
 /* Files that tool.json names, found through this; content is borrowed until tool_new returns. */

@@ -42,18 +42,39 @@ static bool token_take(struct slice *pointer, struct buf *token)
 	return true;
 }
 
+static bool is_required(struct slice schema, const char *name)
+{
+	struct slice required, element;
+	size_t at = 0;
+	if (!json_member(schema, "required", &required))
+		return false;
+	while (json_array_next(required, &at, &element))
+		if (json_string_is(element, name))
+			return true;
+	return false;
+}
+
 static enum hf_code args_check(struct references *refs, struct slice whole, struct slice rest)
 {
 	struct slice schema = refs->parse->tool->input_schema, properties;
 	hf_cleanup(buf) struct buf token = {};
+	bool sure = true;
 	/* The caller may have carried it outside of the arguments. */
 	if (slice_is(rest, "/effect_id"))
 		return tool_bad(refs->parse, "%.*s: name it as /task/effect_id", (int)whole.len,
 				whole.data);
-	while (json_member(schema, "properties", &properties) && token_take(&rest, &token))
+	while (json_member(schema, "properties", &properties) && token_take(&rest, &token)) {
+		sure = sure && is_required(schema, token.data);
 		if (!json_member(properties, token.data, &schema))
 			return tool_bad(refs->parse, "%.*s: inputSchema has no property \"%s\"",
 					(int)whole.len, whole.data, token.data);
+	}
+	if (!sure)
+		buf_add_format(
+		    &refs->parse->tool->remarks,
+		    "  %s takes %.*s, which no \"required\" of inputSchema names: a call "
+		    "without it fails there\n",
+		    refs->parse->path.data, (int)whole.len, whole.data);
 	return HF_OK;
 }
 
@@ -290,18 +311,6 @@ static size_t annotations_in(struct slice schema)
 			count += annotations_in(value);
 	}
 	return count;
-}
-
-static bool is_required(struct slice schema, const char *name)
-{
-	struct slice required, element;
-	size_t at = 0;
-	if (!json_member(schema, "required", &required))
-		return false;
-	while (json_array_next(required, &at, &element))
-		if (json_string_is(element, name))
-			return true;
-	return false;
 }
 
 static enum hf_code dialect_check(struct tool_parse *parse, struct slice text, struct schema **out)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "runtime/base.h"
+#include "runtime/json.h"
 #include "runtime/tool_parse.h"
 
 HF_DEFINE_CLEANUP(dir, DIR *, closedir)
@@ -275,6 +276,49 @@ static enum hf_code programs_check(const struct tool_folder *folder, const struc
 	return HF_OK;
 }
 
+/* --- Slips ------------------------------------------------------------------------------------ */
+
+/* {"$form": "/state/count"}: a reference but for its name. Others with a $ may be meant, as those
+ * of a schema or of a query are. */
+static bool is_slip(struct slice name, struct slice value)
+{
+	static const char *const roots[] = { "\"/args/", "\"/state/", "\"/input/",
+					     "\"/task/", "\"/conf/",  "\"/key\"" };
+	if (name.data[1] != '$' || json_string_is(name, "$from"))
+		return false;
+	for (size_t i = 0; i < countof(roots); i++)
+		if (value.len >= strlen(roots[i]) &&
+		    memcmp(value.data, roots[i], strlen(roots[i])) == 0)
+			return true;
+	return false;
+}
+
+/* The depth is bounded: `json` was scanned. */
+static enum hf_code slips_check(struct tool_parse *parse, struct slice json)
+{
+	struct slice name, value;
+	enum json_type type = json_type_of(json);
+	size_t mark = parse->path.len, at = 0;
+	while (type == JSON_OBJECT && json_object_next(json, &at, &name, &value)) {
+		hf_cleanup(buf) struct buf text = {};
+		json_string_decode(name, &text);
+		path_down(parse, buf_slice(&text));
+		if (is_slip(name, value))
+			return tool_bad(parse,
+					"would stay as it stands: {\"$from\": %.*s} is what "
+					"puts a value in",
+					(int)value.len, value.data);
+		hf_try(slips_check(parse, value));
+		path_up(parse, mark);
+	}
+	for (size_t i = 0; type == JSON_ARRAY && json_array_next(json, &at, &value); i++) {
+		path_down_index(parse, i);
+		hf_try(slips_check(parse, value));
+		path_up(parse, mark);
+	}
+	return HF_OK;
+}
+
 /* --- The tool --------------------------------------------------------------------------------- */
 
 enum hf_code tool_folder_tool(struct tool_folder *folder, struct tool **out, struct hf_err *err)
@@ -286,6 +330,11 @@ enum hf_code tool_folder_tool(struct tool_folder *folder, struct tool **out, str
 	hf_cleanup(tool) struct tool *tool = nullptr;
 	hf_try(tool_new(doc->content, &files, &tool, err));
 	hf_try(programs_check(folder, tool, err));
+	/* Here and not in tool_new, which reads versions that are served already, too. */
+	struct tool_parse parse = { .tool = tool, .err = err };
+	enum hf_code code = slips_check(&parse, json_trim(slice_of(tool->doc)));
+	buf_deinit(&parse.path);
+	hf_try(code);
 	memcpy(tool->version, folder->version, sizeof folder->version);
 	*out = tool;
 	tool = nullptr;

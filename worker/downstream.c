@@ -308,7 +308,9 @@ static void find_host(struct downstream_call *call, const char *url)
 		return;
 	}
 	if (!egress || !egress_host_allowed(egress, &transfer->target)) {
-		snprintf(text, sizeof text, "host not allowed: %s, port %d (allow_hosts)",
+		snprintf(text, sizeof text,
+			 "host not allowed: %s, port %d: in no URL of --conf-file, nor in "
+			 "--allow-hosts, which counts alone where it is given",
 			 transfer->target.host, transfer->target.port);
 		settle(call, DOWNSTREAM_DENIED, text);
 		return;

@@ -39,6 +39,7 @@
 
 #include "runtime/base.h"
 #include "runtime/json.h"
+#include "runtime/log.h"
 #include "runtime/random.h"
 #include "runtime/timer.h"
 #include "runtime/value.h"
@@ -50,6 +51,7 @@
 #include "worker/worker.h"
 
 constexpr size_t STATE_TEXT_LEN_MAX = 64 << 10; /* of {"text": …} */
+constexpr size_t REFUSAL_LEN_SHOWN = 200;       /* of the body of an answer, in the log */
 constexpr int64_t AGAIN_MS = 1'000;             /* after a 409 without Retry-After */
 constexpr int64_t AGAIN_SPREAD_MS = 500;        /* chance on top, so that waiters drift apart */
 
@@ -317,6 +319,16 @@ static void looked(struct http_phase *phase, const struct downstream_answer *ans
 
 /* --- what an answer comes to ---------------------------------------------------------------- */
 
+/* Its body says why, but may hold what is no caller's business: to the operator alone. */
+static void log_refusal(const struct http_phase *phase, const struct downstream_answer *answer)
+{
+	hf_cleanup(buf) struct buf body = {};
+	text_clean(json_trim(answer->body), REFUSAL_LEN_SHOWN, &body);
+	log_info("refused downstream", "task_id", run_task_id(phase->run), "phase",
+		 phase->spec->name, "answer", answer->reason, "body", body.len ? body.data : "",
+		 nullptr);
+}
+
 static void request_answered(struct http_phase *phase, const struct downstream_answer *answer)
 {
 	bool effect = has_effect(phase);
@@ -336,6 +348,7 @@ static void request_answered(struct http_phase *phase, const struct downstream_a
 		snprintf(text, sizeof text, "redirect refused: %s", answer->reason);
 		refuse(phase, text, effect && status == SEE_OTHER);
 	} else {
+		log_refusal(phase, answer);
 		snprintf(text, sizeof text, "refused downstream: %s", answer->reason);
 		refuse(phase, text, false);
 	}

@@ -169,6 +169,29 @@ HF_TEST(tool, a_good_manifest_is_read_whole)
 	tool_free(tool);
 }
 
+HF_TEST(tool, an_argument_that_a_call_may_lack_is_remarked)
+{
+	static const char *const cases[][2] = {
+		{ "{/args/month} is at", "{/args/place} is at" },
+		{ "{/args/month} is at", "{/args/place/city} is at" },
+	};
+	struct tool *tool = read_tool(good, &folder);
+	cr_expect_eq(tool->remarks.len, 0, "%s", tool->remarks.data);
+	tool_free(tool);
+	for (size_t i = 0; i < countof(cases); i++) {
+		char *doc = edited(good, cases[i][0], cases[i][1]);
+		char *expected = hf_format("  /result/text takes /args/place%s, which no "
+					   "\"required\" of inputSchema names: a call without it "
+					   "fails there\n",
+					   i ? "/city" : "");
+		tool = read_tool(doc, &folder);
+		cr_expect_str_eq(tool->remarks.data, expected);
+		tool_free(tool);
+		free(expected);
+		free(doc);
+	}
+}
+
 HF_TEST(tool, slices_outlive_the_text_that_was_given)
 {
 	char *doc = hf_strdup(good);

@@ -205,6 +205,44 @@ HF_TEST(tool_folder, a_program_that_cannot_be_started_is_refused)
 	}
 }
 
+HF_TEST(tool_folder, a_reference_under_another_name_is_refused)
+{
+	static const struct {
+		const char *text, *expected; /* of the result; nullptr: good */
+	} cases[] = {
+		{ "{\"$from\": \"/state/p\"}", nullptr },
+		{ "{\"$ref\": \"#/$defs/x\", \"$set\": {\"$inc\": 1}}", nullptr },
+		{ "{\"from\": \"/state/p\"}", nullptr },
+		{ "[1, {\"$form\": \"/state/p\"}]",
+		  "tool.json#/result/structured/x/1/$form: would stay as it stands: {\"$from\": "
+		  "\"/state/p\"} is what puts a value in" },
+		{ "{\"$\": \"/key\"}", "tool.json#/result/structured/x/$: would stay as it stands: "
+				       "{\"$from\": \"/key\"} is what puts a value in" },
+	};
+	for (size_t i = 0; i < countof(cases); i++) {
+		struct place place = place_make();
+		struct tool_folder *folder = nullptr;
+		struct tool *tool = nullptr;
+		struct hf_err err = {};
+		char *doc =
+		    hf_format("{\"name\":\"t\",\"description\":\"d\",\"effect_id\":\"optional\","
+			      "\"inputSchema\":{\"type\":\"object\"},\"phases\":[{\"name\":\"p\","
+			      "\"kind\":\"program\",\"effect\":\"pure\",\"command\":[\"true\"]}],"
+			      "\"result\":{\"text\":\"t\",\"structured\":{\"x\":%s}}}",
+			      cases[i].text);
+		put(&place, "tool.json", doc, 0644);
+		free(doc);
+		cr_assert_eq(tool_folder_read(place.root, &folder, &err), HF_OK, "%s", err.text);
+		cr_expect_eq(tool_folder_tool(folder, &tool, &err),
+			     cases[i].expected ? HF_INVALID : HF_OK, "case %zu: %s", i, err.text);
+		if (cases[i].expected)
+			cr_expect_str_eq(err.text, cases[i].expected);
+		tool_free(tool);
+		tool_folder_free(folder);
+		place_remove(&place);
+	}
+}
+
 HF_TEST(tool_folder, too_deep_too_large_and_absent_are_told_apart)
 {
 	struct place place = example();

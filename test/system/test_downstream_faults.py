@@ -227,6 +227,19 @@ def redirects_with_secrets():
     equal(other.connections, 0, "redirects: nobody came to the other place")
 
 
+def a_refusal_is_told_to_the_operator():
+    """What a body says of it: in the worker's log, and nowhere that a caller sees."""
+    _, result, _ = run([answer(b"400 Bad Request", body=b'{"why": "sorry\x01"}' + b"x" * 300)])
+    equal(result["status"], "failed", "refused")
+    check("sorry" not in json.dumps(result), "the caller is not told", result)
+    lines = [json.loads(line) for worker in stack.workers for line in worker.log().splitlines()
+             if '"refused downstream"' in line]
+    bodies = [line["body"] for line in lines if "sorry" in line["body"]]
+    check(len(bodies) == 1 and bodies[0].startswith('{"why": "sorry?"}x') and bodies[0].endswith("x…"),
+          "the log has its beginning", lines)
+    equal([len(body.encode()) for body in bodies], [200], "and no more")
+
+
 def not_allowed():
     _, result, _ = run([], "stray")
     message = (result.get("error") or {}).get("message") or ""
@@ -413,7 +426,7 @@ def a_rotated_secret_changes_no_key():
 
 
 rig.run(passing, waits, long_waits, attempts_are_recorded, definitive, redirects_with_secrets,
-        not_allowed, odd_successes, bombs, lost_answers, read_back, gone_for_a_while, wave,
+        a_refusal_is_told_to_the_operator, not_allowed, odd_successes, bombs, lost_answers, read_back, gone_for_a_while, wave,
         false_certificate, a_rotated_secret_changes_no_key)
 rig.finish("downstream_faults", counts, {"scripted": 50, "lost_answers": 3, "read_back": 5,
                                          "waited": 18, "wave": 600})

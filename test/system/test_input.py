@@ -4,6 +4,7 @@ programs that ask, answered, declined, left alone, answered early, twice, in par
 stranger, with workers and API processes killed at each step. A task that waits holds no slot."""
 
 import json
+import pathlib
 import socket
 import time
 
@@ -13,6 +14,7 @@ from rig import check, equal, until
 counts = {"asked": 0, "answered": 0, "kills": 0, "polls_compared": 0}
 
 FORM = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+ANY = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
 NAME = {"type": "object", "properties": {"name": {"type": "string", "minLength": 1}},
         "required": ["name"]}
 
@@ -45,6 +47,10 @@ printf '{"who": %s, "late": %s}' "$first" "$late"
 """
 
 
+TOOLS_MD = pathlib.Path(__file__).parents[2] / "deploy" / "TOOLS.md"
+AGREED = "#!/usr/bin/env python3\n" + TOOLS_MD.read_text().split("```python\n#!/usr/bin/env python3\n")[1].split("```")[0]
+
+
 def wait(requests, **more):
     return {"name": "ask", "kind": "wait", "input": {"requests": requests, **more}}
 
@@ -60,6 +66,9 @@ def tool(name, phases, programs=None, **members):
 def tools():
     return [
         tool("confirm", [wait({"sure": form("Delete {/args/file}?")}), POST]),
+        tool("agree", [wait({"sure": form("Send?", ANY)}, otherwise="fail"),
+                       {"name": "agreed", "kind": "program", "mode": "plain", "command": ["./agreed.py"],
+                        "effect": "pure"}, POST], {"agreed.py": AGREED}),
         tool("two", [wait({"name": form("Who?", NAME), "sure": form("Sure?")})]),
         tool("short", [wait({"sure": form("Sure?")}, timeout_ms=SILENCE_MS)]),
         tool("easy", [wait({"sure": form("Sure?"), "more": form("More?")}, timeout_ms=SILENCE_MS,
@@ -156,6 +165,23 @@ def accepted_and_declined():
         asked(task, ["sure"])
         answer(task, {"sure": {"action": action}})
         equal(structured(task)[0], {"sure": {"action": action}}, f"{action} is an answer")
+
+
+def the_approval_of_the_manual_stops_at_a_no():
+    before = len(stack.ledger("/ledger"))
+    for reply in (NO, {"action": "cancel"}, accept(ok=False), accept()):
+        task = start("agree")
+        asked(task, ["sure"])
+        answer(task, {"sure": reply})
+        result = outcome(task)["result"]
+        check(result["isError"] and "not agreed to, so nothing was sent" in result["content"][0]["text"],
+              f"{reply} stops it", result)
+    equal(len(stack.ledger("/ledger")), before, "and nothing was sent")
+    task = start("agree")
+    asked(task, ["sure"])
+    answer(task, {"sure": YES})
+    equal(outcome(task)["result"]["isError"], False, "a yes does not")
+    equal(len(stack.ledger("/ledger")), before + 1, "it was sent")
 
 
 def the_first_answer_wins():
@@ -491,7 +517,7 @@ stack = rig.Stack(apis=2, workers=1, tools=tools(),
                             "api": {"beat_ms": 100},
                             "maintain": {"lease_ms": LEASE_MS, "maintain_ms": 50}})
 alice, other = stack.client(), stack.client(api=1)
-rig.run(accepted_and_declined, the_first_answer_wins, parts_and_strangers, misfits_are_asked_again,
+rig.run(accepted_and_declined, the_approval_of_the_manual_stops_at_a_no, the_first_answer_wins, parts_and_strangers, misfits_are_asked_again,
         early_answers_are_kept, time_outs, capabilities, polls_are_stable, programs_ask,
         plain_programs_ask, the_slot_is_free, plain_clients_wait, kills, the_command_line_asks)
 for task in stack.query("SELECT count(*) FROM holdfast.event WHERE kind = 'overlooked'"):

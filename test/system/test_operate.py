@@ -27,10 +27,23 @@ manifest["phases"] = [manifest["phases"][0], {**manifest["phases"][0], "name": "
                       {"name": "hold", "kind": "wait", "ms": 600_000}]
 manifest["phases"][1]["undo"] = {key: value for key, value in manifest["phases"][0].items() if key != "name"}
 (TRIP / "tool.json").write_text(json.dumps(manifest))
+UNMADE = {"args": {"json": {"n": {"$from": "/args/n"}}}, "text": {"json": {"n": "{/args/tags}"}},
+          "conf": {"url": "{/conf/legder}/ledger"}, "host": {"url": "http://nobody.example/"}}
+for name, request in UNMADE.items():
+    folder = rig.http_tool(f"unmade_{name}")
+    manifest = json.loads((folder / "tool.json").read_text())
+    manifest["inputSchema"]["properties"]["tags"] = {"type": "array"}
+    manifest["phases"][0]["request"] |= request
+    (folder / "tool.json").write_text(json.dumps(manifest))
+    UNMADE[name] = folder
+for name, program in (("program", {"command": ["nobody-has-this"]}), ("interpreter", {"command": ["./x"]})):
+    UNMADE[name] = rig.make_tool(f"unmade_{name}", [
+        {"name": "work", "kind": "program", "mode": "plain", "effect": "pure", **program}],
+        {"tags": {"type": "array"}}, programs={"x": "#!/usr/bin/nobody-has-this\n"}, crash_limit=1)
 BY = ("--by", "ann", "--why", "because of the test")
 
 stack = rig.Stack(workers=1, tools=[rig.probe_tool(crash_limit=2), STEPS, BLIND, SLOW, VERSIONS,
-                                BLANK, TRIP],
+                                BLANK, TRIP, *UNMADE.values()],
                   settings={"worker": {"beat_ms": 200, "lease_ms": 3000},
                             "maintain": {"lease_ms": 3000, "maintain_ms": 100}})
 client = stack.client()
@@ -291,6 +304,20 @@ def a_result_that_cannot_be_made():
           "why recommends no retry")
 
 
+def a_request_that_cannot_be_made():
+    """A retry is recommended where what is missing is an operator's to give, and nowhere else."""
+    for name, told in (("args", "/args/n: there is no such value"), ("text", "array cannot stand in a text"),
+                       ("conf", "/conf/legder: there is no such value; /conf has "), ("host", "nor in --allow-hosts"),
+                       ("program", "no program nobody-has-this"), ("interpreter", "could not be started here")):
+        task, ended = client.run(f"unmade_{name}", {"effect_id": rig.new_id(name), "tags": []})
+        check(told in ended.result["error"]["message"], f"{name}: failed", ended.result)
+        said = why(task.task_id, 5, told)
+        again = name not in ("args", "text")
+        equal("retry`" not in said and "mend the tool" in said, not again, f"{name}: {said}")
+        equal(f"mend the settings of the workers or the machine, then `holdfast retry {task.task_id}`" in said,
+              again, f"{name}: {said}")
+
+
 def a_cancel_that_was_not_undone_is_not_retried():
     effect_id = rig.new_id("left")
     task = client.call("trip", {"effect_id": effect_id}).task_id
@@ -447,6 +474,6 @@ rig.run(a_failed_task_goes_on_as_its_successor, a_new_key_only_after_a_refusal,
         what_may_have_happened_is_asked_for_first, a_task_is_paused, a_pause_outlives_what_nobody_can_tell, a_tool_and_a_tenant_are_paused,
         filters_count_first, an_act_takes_an_effect_id, a_retry_says_its_version,
         a_cancel_that_was_not_undone_is_not_retried, an_act_on_what_has_ended_says_what_it_is,
-        a_result_that_cannot_be_made, lists, why_nobody_runs_it, wrong_use)
+        a_result_that_cannot_be_made, a_request_that_cannot_be_made, lists, why_nobody_runs_it, wrong_use)
 
 rig.finish("operate", counts, {"successors": 12, "refused": 20, "paused": 4, "whys": 16, "lists": 10})
