@@ -68,22 +68,21 @@ static void add_names(struct slice object, size_t len_max, struct buf *out)
 	}
 }
 
-/* What is there instead, where the pointer leaves a state or the conf: names alone, as the caller
- * reads this, and the values of a conf are none of its business. */
-static enum hf_code missing_inside(struct hf_err *err, struct slice pointer, struct slice json,
-				   struct slice rest)
+/* What is there instead, where the pointer leaves the state: its author is the tool's. */
+static enum hf_code missing_in_state(struct hf_err *err, struct slice pointer, struct slice state,
+				     struct slice rest)
 {
 	struct slice token, behind, inner;
 	while (split(rest, &token, &behind) &&
-	       json_pointer(json, (struct slice){ rest.data, token.len + 1 }, &inner)) {
-		json = inner;
+	       json_pointer(state, (struct slice){ rest.data, token.len + 1 }, &inner)) {
+		state = inner;
 		rest = behind;
 	}
 	struct slice place = { pointer.data, pointer.len - rest.len };
-	enum json_type type = json_type_of(json);
+	enum json_type type = json_type_of(state);
 	hf_cleanup(buf) struct buf names = {};
 	if (type == JSON_OBJECT)
-		add_names(json, NAMES_BYTES_SHOWN, &names);
+		add_names(state, NAMES_BYTES_SHOWN, &names);
 	return hf_fail(err, HF_MISSING, "%.*s: there is no such value; %.*s %s %s", SHOWN(pointer),
 		       SHOWN(place), names.len ? "has" : "is",
 		       names.len             ? names.data
@@ -107,8 +106,8 @@ static enum hf_code resolve(const struct template_scope *scope, struct slice poi
 	}
 	if (json_pointer(json, rest, value))
 		return HF_OK;
-	if (slice_is(root, "state") || slice_is(root, "conf"))
-		return missing_inside(err, pointer, json, rest);
+	if (slice_is(root, "state"))
+		return missing_in_state(err, pointer, json, rest);
 	return missing(err, pointer, "there is no such value");
 }
 

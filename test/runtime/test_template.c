@@ -117,9 +117,6 @@ HF_TEST(template, errors_name_the_pointer)
 		{ "\"{/state/wide/x}\"",
 		  "/state/wide/x: there is no such value; /state/wide has " NAME_90 ", " NAME_90
 		  "\\u0007, …" },
-		{ "\"{/conf/sotre}\"", "/conf/sotre: there is no such value; /conf has store" },
-		{ "\"{/conf/store/x}\"",
-		  "/conf/store/x: there is no such value; /conf/store is string" },
 		{ "\"{/argh/x}\"", "/argh/x: there is no such root" },
 		{ "\"{/args/o}\"", "/args/o: object cannot stand in a text" },
 	};
