@@ -51,6 +51,22 @@ static void settle_done(struct model *model, struct model_task *task,
 	step->at_ms = model->now_ms;
 }
 
+/* When its request may have left stays told. */
+static void intent_settle(struct model *model, struct model_task *task)
+{
+	int64_t sent = -1;
+	for (size_t i = 0; i < task->intents_count; i++) {
+		const struct model_intent *at = &task->intents[i];
+		if (at->phase == task->phase && (sent < 0 || at->at_ms < sent))
+			sent = at->at_ms;
+	}
+	if (sent < 0)
+		return;
+	event_add(model, task, "intent", (struct slice){});
+	task->events[task->events_count - 1].at_ms = sent;
+	intents_drop(task, task->phase, nullptr);
+}
+
 /* The time that it stood unknown. */
 static void deadline_give_back(struct model *model, struct model_task *task)
 {
@@ -89,7 +105,7 @@ const char *model_settle(struct model *model, const struct task_id *id,
 	}
 	if (done)
 		settle_done(model, task, verdict, act);
-	intents_drop(task, task->phase, nullptr);
+	intent_settle(model, task);
 	if (absent)
 		step_delete(task, task->phase * STEP_PLACES_PER_PHASE + STEP_ACCEPTED);
 	deadline_give_back(model, task);

@@ -189,6 +189,7 @@ def lost_answer_is_unknown():
         # Absent was a lie: a person said so, and it is sent anew.
         equal(sent(effect_id), 2 if verdict == "absent" else 1, f"effects after {verdict}")
         check("settled" in shown(task) and "ann" in shown(task), "task show names who", shown(task))
+        equal(shown(task).count(" intent"), sent(effect_id), "and tells when each was sent")
         counts["unsafe"] += 1
 
 
