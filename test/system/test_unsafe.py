@@ -217,6 +217,26 @@ def killed_in_flight_is_unknown():
     stack.steer(**calm)
 
 
+def broken_off_and_paused_says_when_it_can_be_settled():
+    stack.steer(**calm | {"delay_before_ms": 700})
+    before = arrived()
+    _, task = begin("pay")
+    until(lambda: arrived() > before, 20, "its request is on the wire", 0.005)
+    stack.command("pause", "--tool", "pay", *by)
+    kill_worker()
+    becomes(task, "ready", "given back, and paused")
+    want = ("pay was broken off", "becomes unknown", "not before `holdfast resume --tool pay`")
+    for words in (("task", "why", task), ("settle", task, "done", *by)):
+        done = stack.command(*words, check_code=None)
+        said = done.stdout + done.stderr
+        check(all(word in said for word in want), f"{words[0]} says so", said)
+    stack.steer(**calm)
+    stack.command("resume", "--tool", "pay", *by)
+    is_unknown(task, "resumed")
+    settle(task, "done")
+    counts["unsafe"] += 1
+
+
 def cancel_waits_for_its_answer():
     stack.steer(**calm | {"delay_after_ms": 500})
     effect_id, task = begin("pay")
@@ -464,11 +484,12 @@ def cancelled_unverified():
 
 
 rig.run(unsafe_is_sent_once, not_sent_is_tried_again, lost_answer_is_unknown,
-        unknown_names_the_key_that_it_bears, killed_in_flight_is_unknown, cancel_waits_for_its_answer,
+        unknown_names_the_key_that_it_bears, killed_in_flight_is_unknown,
+        broken_off_and_paused_says_when_it_can_be_settled, cancel_waits_for_its_answer,
         unsafe_program, a_deadline_does_not_deny_what_a_dead_worker_left,
         a_pause_waits_for_an_unsafe_program, undo_in_reverse, completed_is_not_undone,
         (undo_survives, "answers of undo steps lost", lost_answers),
         (undo_survives, "workers killed while undoing", killed), cancelled_between_attempts,
         undo_refused, unsafe_undo, last_phase_is_undone, seen_later, unverified_survives_a_kill,
         never_seen, cancelled_unverified)
-rig.finish("unsafe", counts, {"unsafe": 17, "unknown": 15, "undone": 9, "unverified": 7, "kills": 14})
+rig.finish("unsafe", counts, {"unsafe": 18, "unknown": 16, "undone": 9, "unverified": 7, "kills": 15})
