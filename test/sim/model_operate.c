@@ -352,7 +352,7 @@ static const char *retry_refused(const struct model_tool *tool, const struct fai
 	if (failure->begins > failure->at)
 		return "ahead";
 	for (int phase = failure->begins; phase < failure->at; phase++) {
-		if (strcmp(effect_of(tool, phase), "pure") != 0)
+		if (strcmp(effect_of(tool, phase), "pure") != 0 && !tool->phases[phase].timer)
 			return "done";
 	}
 	if (failure->maybe && failure->begins < failure->at)
