@@ -54,12 +54,7 @@ static void settle_done(struct model *model, struct model_task *task,
 /* When its request may have left stays told. */
 static void intent_settle(struct model *model, struct model_task *task)
 {
-	int64_t sent = -1;
-	for (size_t i = 0; i < task->intents_count; i++) {
-		const struct model_intent *at = &task->intents[i];
-		if (at->phase == task->phase && (sent < 0 || at->at_ms < sent))
-			sent = at->at_ms;
-	}
+	int64_t sent = intent_since(task);
 	if (sent < 0)
 		return;
 	event_add(model, task, "intent", (struct slice){});

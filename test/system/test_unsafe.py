@@ -225,6 +225,7 @@ def broken_off_and_paused_says_when_it_can_be_settled():
     stack.command("pause", "--tool", "pay", *by)
     kill_worker()
     becomes(task, "ready", "given back, and paused")
+    check("its request may have left" in shown(task), "and task show does not say that it goes on", shown(task))
     want = ("pay was broken off", "becomes unknown", "not before `holdfast resume --tool pay`")
     for words in (("task", "why", task), ("settle", task, "done", *by)):
         done = stack.command(*words, check_code=None)
