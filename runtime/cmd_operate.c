@@ -25,12 +25,6 @@ constexpr char PAUSE_PAGES[] = "256";     /* of `work`, looked through by one co
 constexpr size_t RETRY_RANDOM_BYTES = 16; /* of a task ID */
 constexpr size_t WHY_COLUMNS = 1000;
 
-/* Its parameters stand in its head. */
-static const char why_sql[] = {
-#embed "sql/admin/task_why.sql" suffix(, )
-	0
-};
-
 struct options {
 	const char *act;
 	const char *by, *why, *from, *tool, *tenant, *state, *task;
@@ -61,19 +55,33 @@ static enum hf_code phase_find(PGconn *conn, const struct options *options, cons
 {
 	const char *const values[] = { week, task, options->from };
 	hf_cleanup(result) PGresult *result = nullptr;
-	hf_try(
-	    pg_run(conn,
-		   "SELECT p.ord - 1 FROM holdfast.task t JOIN holdfast.tool v ON v.tool = t.tool "
-		   "CROSS JOIN json_array_elements(v.doc::json -> 'phases') WITH ORDINALITY "
-		   "p (phase, ord) "
-		   "WHERE t.week = $1 AND t.task = $2 AND p.phase ->> 'name' = $3",
-		   countof(values), values, &result, err));
+	hf_try(pg_run(conn,
+		      "SELECT max(p.ord - 1) FILTER (WHERE p.name = $3), v.name, "
+		      "string_agg(p.name, ', ' ORDER BY p.ord) "
+		      "FROM holdfast.task t JOIN holdfast.tool v ON v.tool = t.tool "
+		      "CROSS JOIN LATERAL (SELECT x ->> 'name' AS name, ord FROM "
+		      "json_array_elements(v.doc::json -> 'phases') WITH ORDINALITY y (x, ord)) p "
+		      "WHERE t.week = $1 AND t.task = $2 GROUP BY v.name",
+		      countof(values), values, &result, err));
 	if (PQntuples(result) != 1)
-		return hf_fail(err, HF_MISSING, "no such task, or its tool has no phase `%s`",
-			       options->from);
+		return hf_fail(err, HF_MISSING, "no such task, or its result is no longer kept");
+	if (PQgetisnull(result, 0, 0))
+		return hf_fail(err, HF_MISSING, "its tool %s has no phase `%s`, but: %s",
+			       PQgetvalue(result, 0, 1), options->from, PQgetvalue(result, 0, 2));
 	*number = hf_strdup(PQgetvalue(result, 0, 0));
 	return HF_OK;
 }
+
+/* Behind the answer what it names: the successor, or what is done and stands in the way. */
+static const char retry_sql[] =
+    "SELECT r.answer, coalesce(holdfast.task_id(r.successor), CASE r.answer WHEN 'done' THEN "
+    "(SELECT s.name FROM holdfast.step s "
+    " JOIN holdfast.task t ON t.week = s.week AND t.task = s.task "
+    " JOIN holdfast.tool v ON v.tool = t.tool "
+    " WHERE s.week = $1 AND s.task = $2 AND s.kind = 'recovery_point' "
+    " AND s.place / 65536 >= $3 AND NOT holdfast.runs_anew(v.doc, s.place / 65536) "
+    " ORDER BY s.place LIMIT 1) END) "
+    "FROM holdfast.retry($1, $2, $3, $4, $5, $6, decode($7, 'hex')) r";
 
 static enum hf_code retry(PGconn *conn, const struct options *options, const char *task,
 			  PGresult **result, struct hf_err *err)
@@ -94,10 +102,7 @@ static enum hf_code retry(PGconn *conn, const struct options *options, const cha
 		options->why,
 		hex_format(random, sizeof random, hex),
 	};
-	enum hf_code code = pg_run(conn,
-				   "SELECT answer, holdfast.task_id(successor) "
-				   "FROM holdfast.retry($1, $2, $3, $4, $5, $6, decode($7, 'hex'))",
-				   countof(values), values, result, err);
+	enum hf_code code = pg_run(conn, retry_sql, countof(values), values, result, err);
 	free(from);
 	return code;
 }
@@ -125,23 +130,14 @@ static void tell_version(PGconn *conn, const struct options *options, const char
 
 /* What `task why` says, where the act was refused because the task has ended. False: it has not, or
  * there is none. */
-static bool tell_ended(PGconn *conn, const struct options *options, const char *answer,
-		       const char *task)
+static bool tell_ended(PGconn *conn, const struct options *options, const char *answer)
 {
 	bool retries = strcmp(options->act, "retry") == 0;
-	if (strcmp(answer, retries ? "undone" : "missing") != 0)
+	hf_cleanup(buf) struct buf why = {};
+	if (strcmp(answer, retries ? "undone" : "missing") != 0 ||
+	    !task_why(conn, &options->id, &why))
 		return false;
-	char week[16];
-	snprintf(week, sizeof week, "%d", task_id_week(&options->id));
-	const char *const values[] = { week, task };
-	hf_cleanup(result) PGresult *result = nullptr;
-	hf_cleanup(buf) struct buf text = {};
-	struct slice why;
-	if (pg_run(conn, why_sql, countof(values), values, &result, nullptr) != HF_OK ||
-	    PQntuples(result) != 1 || !json_member(slice_of(PQgetvalue(result, 0, 0)), "why", &why))
-		return false;
-	json_string_decode(why, &text);
-	print_cut(stderr, buf_slice(&text), WHY_COLUMNS);
+	print_cut(stderr, buf_slice(&why), WHY_COLUMNS);
 	fputc('\n', stderr);
 	return true;
 }
@@ -169,7 +165,7 @@ static int act_on_task(PGconn *conn, struct options *options)
 	const char *text = operate_text(options->act, answer, &done);
 	if (done && strcmp(options->act, "retry") == 0)
 		tell_version(conn, options, task);
-	if (!done && tell_ended(conn, options, answer, task))
+	if (!done && tell_ended(conn, options, answer))
 		return EXIT_FAILED;
 	FILE *out = done ? stdout : stderr;
 	fprintf(out, "%s%s%s\n", text, PQgetisnull(result, 0, 1) ? "" : " ",

@@ -14,7 +14,10 @@
 #include "runtime/pgrun.h"
 #include "runtime/store.h"
 #include "runtime/task_find.h"
+#include "runtime/terminal.h"
 #include "runtime/value.h"
+
+constexpr size_t WHY_COLUMNS = 1000;
 
 struct options {
 	const char *task, *verdict, *by, *why, *state;
@@ -27,6 +30,9 @@ struct place {
 	char *phase; /* heap */
 	/* Heap, nullable: a place that a later part reads, and --state does not have. */
 	char *reads;
+	char *waits; /* heap, nullable: what is paused, tool or tenant, so that it waits */
+	bool paused; /* stays so */
+	bool ends;   /* a cancel was asked for, and whatever is left is not run */
 	int64_t visible_within_ms;
 };
 
@@ -75,18 +81,20 @@ static char *reads_of(const struct options *options, struct slice doc, int numbe
 	return reads;
 }
 
-/* The phase it stands at, out of its own version of tool.json. */
+/* The phase it stands at, out of its own version of tool.json; none of a task that is not open. */
 static enum hf_code place_find(PGconn *conn, const struct options *options, struct place *place,
 			       struct hf_err *err)
 {
 	char *task = bytea_text(options->id.bytes, TASK_ID_BYTES);
-	const char *const values[] = { task };
+	const char *const values[] = { task, options->verdict };
 	PGresult *result = nullptr;
-	enum hf_code code =
-	    pg_run(conn,
-		   "SELECT w.phase, t.doc, w.state = 'unknown' FROM holdfast.work w "
-		   "JOIN holdfast.tool t ON t.tool = w.queue WHERE w.task = $1",
-		   1, values, &result, err);
+	enum hf_code code = pg_run(conn,
+				   "SELECT w.phase, t.doc, w.state = 'unknown', "
+				   "w.pause = 'task' AND NOT w.cancel, w.cancel AND w.phase < 64 "
+				   "AND NOT ($2 = 'done' AND w.phase + 1 = t.phases), "
+				   "holdfast.pause_word(w.queue, w.owner) FROM holdfast.work w "
+				   "JOIN holdfast.tool t ON t.tool = w.queue WHERE w.task = $1",
+				   countof(values), values, &result, err);
 	free(task);
 	hf_try(code);
 	struct slice name = {}, visible = {};
@@ -109,13 +117,15 @@ static enum hf_code place_find(PGconn *conn, const struct options *options, stru
 		if (text && !undoing && PQgetvalue(result, 0, 2)[0] == 't')
 			place->reads = reads_of(options, doc, number, text);
 		free(text);
+		place->paused = PQgetvalue(result, 0, 3)[0] == 't';
+		place->ends = PQgetvalue(result, 0, 4)[0] == 't';
+		if (!PQgetisnull(result, 0, 5))
+			place->waits = hf_strdup(PQgetvalue(result, 0, 5));
 	}
 	if (visible.len > 0 && !json_integer(visible, &place->visible_within_ms))
 		place->visible_within_ms = 0;
 	PQclear(result);
-	return place->phase
-		   ? HF_OK
-		   : hf_fail(err, HF_MISSING, "no open task has that ID; nothing was done");
+	return HF_OK;
 }
 
 /* The state of the phase as a bytea literal; "{}" where none was given. */
@@ -130,30 +140,33 @@ static enum hf_code state_text(const char *json, char **out, struct hf_err *err)
 	return HF_OK;
 }
 
-/* What was done, or why not. The phase is that of `answer` "settled"; both heap. */
-static enum hf_code settle(PGconn *conn, struct options *options, char **answer, char **phase,
-			   struct hf_err *err)
+/* What was done, or why not; heap. */
+static enum hf_code settle(PGconn *conn, struct options *options, struct place *place,
+			   char **answer, struct hf_err *err)
 {
-	struct place place = {};
 	char *state = nullptr;
 	hf_try(task_find(conn, options->task, &options->id, err));
-	hf_try(place_find(conn, options, &place, err));
+	hf_try(place_find(conn, options, place, err));
+	if (!place->phase) {
+		*answer = hf_strdup("missing");
+		return HF_OK;
+	}
 	enum hf_code code = state_text(options->state, &state, err);
-	if (code == HF_OK && place.reads && strcmp(options->verdict, "done") == 0)
+	if (code == HF_OK && place->reads && strcmp(options->verdict, "done") == 0)
 		code = hf_fail(err, HF_INVALID,
 			       "nothing was done: the tool reads %s%s, so say what phase %s gave, "
 			       "with --state '{...}' ('{}': nothing; --force: as it is)",
-			       place.reads, options->state ? ", which --state does not have" : "",
-			       place.phase);
+			       place->reads, options->state ? ", which --state does not have" : "",
+			       place->phase);
 	if (code == HF_OK) {
 		char week[16], visible[24];
 		snprintf(week, sizeof week, "%d", task_id_week(&options->id));
-		snprintf(visible, sizeof visible, "%lld", (long long)place.visible_within_ms);
+		snprintf(visible, sizeof visible, "%lld", (long long)place->visible_within_ms);
 		char *task = bytea_text(options->id.bytes, TASK_ID_BYTES);
 		const char *const values[] = {
-			week,        task,         options->verdict,
-			options->by, options->why, state,
-			place.phase, visible,      options->force ? "true" : "false"
+			week,         task,         options->verdict,
+			options->by,  options->why, state,
+			place->phase, visible,      options->force ? "true" : "false"
 		};
 		PGresult *result = nullptr;
 		code = pg_run(conn, "SELECT holdfast.settle($1, $2, $3, $4, $5, $6, $7, $8, $9)", 9,
@@ -164,46 +177,45 @@ static enum hf_code settle(PGconn *conn, struct options *options, char **answer,
 		free(task);
 	}
 	free(state);
-	free(place.reads);
-	*phase = place.phase;
 	return code;
 }
 
-/* Whether it stays paused, as it was before it became unknown. */
-static bool is_paused(PGconn *conn, const struct options *options)
+static int refused(PGconn *conn, const struct options *options, const char *text)
 {
-	hf_cleanup(text) char *task = bytea_text(options->id.bytes, TASK_ID_BYTES);
-	const char *const values[] = { task };
-	hf_cleanup(result) PGresult *result = nullptr;
-	return pg_run(conn, "SELECT FROM holdfast.work w WHERE w.task = $1 AND w.state = 'paused'",
-		      1, values, &result, nullptr) == HF_OK &&
-	       PQntuples(result) == 1;
+	int code = command_failed("settle", text);
+	hf_cleanup(buf) struct buf why = {};
+	if (task_why(conn, &options->id, &why)) {
+		print_cut(stderr, buf_slice(&why), WHY_COLUMNS);
+		fputc('\n', stderr);
+	}
+	return code;
 }
 
 static int report(PGconn *conn, const struct options *options, const char *answer,
-		  const char *phase)
+		  const struct place *place)
 {
-	static const struct {
-		const char *answer, *text;
-	} texts[] = {
-		{ "missing", "no open task has that ID; nothing was done" },
-		{ "not_unknown", "the task is not unknown: there is nothing to settle" },
-		{ "too_early",
-		  "its effect may still appear: ask downstream once more, later; --force "
-		  "settles all the same" },
-	};
-	for (size_t i = 0; i < countof(texts); i++) {
-		if (strcmp(answer, texts[i].answer) == 0) {
-			return command_failed("settle", texts[i].text);
-		}
-	}
+	if (strcmp(answer, "missing") == 0)
+		return refused(conn, options, "nothing was done: no open task has that ID");
+	if (strcmp(answer, "not_unknown") == 0)
+		return refused(conn, options, "nothing was done: the task is not unknown");
+	if (strcmp(answer, "too_early") == 0)
+		return command_failed("settle", "its effect may still appear: ask downstream once "
+						"more, later; --force settles all the same");
 	bool done = strcmp(options->verdict, "done") == 0;
-	if (strcmp(options->verdict, "fail") == 0)
-		printf("settled: the task has ended failed at phase %s", phase);
-	else
-		printf("settled: phase %s is %sdone, and the task %s %s", phase, done ? "" : "not ",
-		       is_paused(conn, options) ? "is paused again, to be resumed" : "goes on",
-		       done ? "behind it" : "there");
+	if (strcmp(options->verdict, "fail") == 0) {
+		printf("settled: the task has ended failed at phase %s", place->phase);
+	} else {
+		printf("settled: phase %s is %sdone, and the task ", place->phase,
+		       done ? "" : "not ");
+		if (place->ends)
+			printf("ends cancelled, as was asked for, once what it did is undone");
+		else
+			printf("%s %s",
+			       place->paused ? "is paused again, to be resumed" : "goes on",
+			       done ? "behind it" : "there");
+		if (place->waits)
+			printf("; %s is paused, so it waits for `holdfast resume`", place->waits);
+	}
 	puts("; an audit record names who and why");
 	return EXIT_DONE;
 }
@@ -211,14 +223,19 @@ static int report(PGconn *conn, const struct options *options, const char *answe
 static int run(const char *dsn, struct options *options)
 {
 	struct hf_err err = {};
+	struct place place = {};
 	hf_cleanup(conn) PGconn *conn = nullptr;
 	int code = command_connect("settle", dsn, false, &conn);
 	if (code != EXIT_DONE)
 		return code;
-	hf_cleanup(text) char *answer = nullptr, *phase = nullptr;
-	return settle(conn, options, &answer, &phase, &err) == HF_OK
-		   ? report(conn, options, answer, phase)
+	hf_cleanup(text) char *answer = nullptr;
+	code = settle(conn, options, &place, &answer, &err) == HF_OK
+		   ? report(conn, options, answer, &place)
 		   : command_refused("settle", &err, true);
+	free(place.phase);
+	free(place.reads);
+	free(place.waits);
+	return code;
 }
 
 /* nullptr: it is clear what is wanted. */

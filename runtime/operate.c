@@ -73,7 +73,7 @@ static const struct {
 	  "does not want; `holdfast task why` says what still stands" },
 	{ "retry", "ahead", false, "it did not come as far as that phase" },
 	{ "retry", "done", false,
-	  "a phase in between is done and is not pure: its effect would happen again" },
+	  "a phase in between is done and is not pure, so that its effect would happen again:" },
 	{ "retry", "maybe", false,
 	  "the phase that failed may have taken effect: retry from there alone, so that it is "
 	  "asked "

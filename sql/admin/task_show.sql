@@ -41,7 +41,9 @@ SELECT json_build_object(
             FROM holdfast.step s
             WHERE s.week = t.week AND s.task = t.task
             UNION ALL
-            SELECT max(e.at) OVER (ORDER BY e.place), 0, e.place, json_build_object(
+            -- An intent that was settled keeps the time of before.
+            SELECT CASE e.kind WHEN 'intent' THEN e.at ELSE max(e.at) OVER (ORDER BY e.place) END, 0,
+                   CASE e.kind WHEN 'intent' THEN 0 ELSE e.place END, json_build_object(
                 'what', e.kind,
                 'at', to_char(e.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
                 'after_ms', round(extract(epoch FROM e.at - t.accepted) * 1000)::bigint,

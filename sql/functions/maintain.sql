@@ -61,7 +61,11 @@ BEGIN
         PERFORM note(w.week, w.task, 'crash', w.phase, w.attempt, 'worker died');
         UPDATE work x SET state = 'ready', token = NULL, incarnation = NULL, due = at,
                attempt = greatest(x.attempt - 1, 0), crashes = x.crashes + 1, sent = at,
-               progress = NULL, message = 'its worker died; goes on elsewhere', updated = at
+               progress = NULL, updated = at,
+               message = CASE WHEN EXISTS (SELECT FROM intent i
+                                           WHERE i.week = w.week AND i.task = w.task AND i.phase = w.phase)
+                              THEN 'its worker died; its request may have left'
+                              ELSE 'its worker died; goes on elsewhere' END
         WHERE x.ctid = w.tid;
     END LOOP;
     PERFORM limit_leave(NULL);

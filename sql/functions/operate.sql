@@ -211,7 +211,7 @@ BEGIN
     answer := CASE
         WHEN begins > failed_at THEN 'ahead'
         WHEN EXISTS (SELECT FROM generate_series(begins, failed_at - 1) p
-                     WHERE class_of(t.doc, p) <> 'pure') THEN 'done'
+                     WHERE NOT runs_anew(t.doc, p)) THEN 'done'
         WHEN maybe AND begins < failed_at THEN 'maybe'
         WHEN new_key AND (begins <> failed_at OR failed_at >= t.phases OR maybe
                           OR effect_of IN ('pure', 'local')

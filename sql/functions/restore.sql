@@ -56,6 +56,15 @@ LANGUAGE sql IMMUTABLE SET search_path = holdfast, pg_temp AS $$
                       WHEN phase < 128 THEN doc::json -> 'phases' -> (127 - phase) -> 'undo' END AS p) x
 $$;
 
+-- Promises whether a phase that is done may run once more without an effect: it is pure, or waits for a time.
+-- Locks nothing.
+-- Twice: the same.
+CREATE OR REPLACE FUNCTION runs_anew(doc text, phase integer) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = holdfast, pg_temp AS $$
+    SELECT class_of(doc, phase) = 'pure' OR coalesce(p ->> 'ms', p ->> 'until') IS NOT NULL
+    FROM (SELECT doc::json -> 'phases' -> phase AS p) x
+$$;
+
 -- Promises what a claim has to know of the lost tail beside its phase: 'FROM TO', in ms, of a task that was
 -- open then; and ' new' behind it for one that was accepted since, which may repeat a lost one for as long
 -- as results are kept. Null: nothing.

@@ -86,7 +86,7 @@ COMMENT ON COLUMN steps.task IS 'As in tasks; with week and place the primary ke
 -- hold, the first in their order counts.
 CREATE OR REPLACE VIEW waiting AS
 SELECT task_id(f.task) AS task_id, f.tool, f.tenant, f.effect_id, f.state, f.phase, f.attempt, a.reason,
-       a.act AS needs_act, a.why, f.updated AS since, f.due, f.incarnation AS worker, f.accepted,
+       a.act AS needs_act, a.why || n.broken AS why, f.updated AS since, f.due, f.incarnation AS worker, f.accepted,
        f.deadline, f.week, f.task
 FROM (
     SELECT t.week, t.task, t.effect_id, t.accepted, t.deadline, w.state, v.name AS tool, v.version,
@@ -95,21 +95,25 @@ FROM (
            w.due = 'infinity' AS aside,
            CASE WHEN w.state IN ('unknown', 'paused') THEN NULL WHEN w.due = 'infinity' THEN w.turn ELSE w.due END AS due,
            coalesce(phase_name(v.doc, w.phase), 'its end') AS phase,
-           v.doc::json -> 'phases' -> w.phase ->> 'kind' AS kind, now_() AS at
+           v.doc::json -> 'phases' -> w.phase ->> 'kind' AS kind, now_() AS at,
+           w.state IN ('ready', 'scheduled', 'paused')
+               AND EXISTS (SELECT FROM intent i
+                           WHERE i.week = w.week AND i.task = w.task AND i.phase = w.phase) AS intended
     FROM work w
     JOIN task t ON t.week = w.week AND t.task = w.task
     JOIN tool v ON v.tool = w.queue
     LEFT JOIN principal p ON p.owner = w.owner) f
 -- Who had it, its tool or its tenant paused.
 LEFT JOIN LATERAL (
-    SELECT x.what, x.by, x.why FROM (
-        SELECT 1 AS rank, 'all work of the ' || b.kind || ' ' || b.name AS what, b.by, b.why, b.at
+    SELECT x.what, x.by, x.why, x.resume FROM (
+        SELECT 1 AS rank, 'all work of the ' || b.kind || ' ' || b.name AS what, b.by, b.why, b.at,
+               format('--%s %s', b.kind, b.name) AS resume
         FROM pause b
         WHERE (b.kind = 'tool' AND b.name = f.tool AND f.state IN ('ready', 'scheduled'))
            OR (b.kind = 'tenant' AND b.name = f.tenant
                AND (f.state IN ('ready', 'scheduled') OR f.paused_with = 'tenant'))
         UNION ALL
-        SELECT 2, 'it', b.by, b.detail, b.at FROM audit b
+        SELECT 2, 'it', b.by, b.detail, b.at, task_id(f.task) FROM audit b
         WHERE b.task = f.task AND b.act = 'pause' AND f.state = 'paused' AND f.paused_with = 'task') x
     ORDER BY x.rank, x.at DESC LIMIT 1) b ON true
 LEFT JOIN LATERAL (
@@ -147,7 +151,10 @@ CROSS JOIN LATERAL (SELECT
                          f.crash_limit)
          WHEN f.attempt > 0 THEN ', after attempt ' || f.attempt ELSE '' END AS after,
     CASE WHEN m.led THEN '' ELSE '; no maintenance leads: start `holdfast maintain`' END AS unled,
-    CASE WHEN f.message IS NULL THEN '' ELSE ': ' || f.message END AS said) n
+    CASE WHEN f.message IS NULL THEN '' ELSE ': ' || f.message END AS said,
+    CASE WHEN f.intended THEN format('; phase %s was broken off after its request may have left: it '
+        'becomes unknown, to be settled, when a worker next claims it%s', f.phase,
+        ', so not before `holdfast resume ' || b.resume || '`') ELSE '' END AS broken) n
 CROSS JOIN LATERAL (SELECT x.reason, x.act, x.why FROM (
     SELECT 0 AS rank, 'restore' AS reason, true AS act, CASE WHEN c.held IS NOT NULL
                THEN format('the store stands still (%s): `holdfast restored`', c.held)

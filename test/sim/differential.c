@@ -17,12 +17,12 @@ constexpr int VACUUM_EVERY = 50;
 
 /* --- tools ------------------------------------------------------------------------------------ */
 
-static const struct model_phase alpha_phases[] = { { "pay", "keyed", false },
-						   { "look", "pure", false } };
-static const struct model_phase beta_phases[] = { { "draw", "pure", false },
-						  { "book", "keyed", false },
-						  { "approve", "local", true },
-						  { "ship", "unsafe", false } };
+static const struct model_phase alpha_phases[] = { { "pay", "keyed", false, false },
+						   { "rest", "local", true, true } };
+static const struct model_phase beta_phases[] = { { "draw", "pure", false, false },
+						  { "book", "keyed", false, false },
+						  { "approve", "local", true, false },
+						  { "ship", "unsafe", false, false } };
 static const int beta_undos[] = { 0, 1, 3 };
 static const char *const beta_inputs[] = { "k1", "k2" };
 
@@ -607,9 +607,10 @@ static void tool_put(struct run *run, const struct model_tool *tool)
 	sql_add(run, "%d, '%s', repeat('%d', 64), '{\"phases\":[", tool->tool, tool->name,
 		tool->tool);
 	for (int i = 0; i < tool->phases_count; i++)
-		sql_add(run, "%s{\"name\":\"%s\",\"kind\":\"%s\",\"effect\":\"%s\"}", i ? "," : "",
-			tool->phases[i].name, tool->phases[i].waits ? "wait" : "program",
-			tool->phases[i].effect);
+		sql_add(run, "%s{\"name\":\"%s\",\"kind\":\"%s\",\"effect\":\"%s\"%s}",
+			i ? "," : "", tool->phases[i].name,
+			tool->phases[i].waits ? "wait" : "program", tool->phases[i].effect,
+			tool->phases[i].timer ? ",\"ms\":1" : "");
 	sql_add(run, "]}', %ld, %ld, %ld, %ld, %d, 3, %s, '{", (long)tool->result_ttl_ms,
 		(long)tool->tombstone_ttl_ms, (long)tool->deadline_ms, (long)tool->park_ttl_ms,
 		tool->phases_count, tool->tool == 1 ? "false" : "true");

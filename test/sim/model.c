@@ -510,6 +510,17 @@ void intent_add(struct model_task *task, int phase, const struct uuid *token, st
 	*intent = (struct model_intent){ phase, *token, text_keep_empty(name), at_ms };
 }
 
+int64_t intent_since(const struct model_task *task)
+{
+	int64_t since = -1;
+	for (size_t i = 0; i < task->intents_count; i++) {
+		const struct model_intent *at = &task->intents[i];
+		if (at->phase == task->phase && (since < 0 || at->at_ms < since))
+			since = at->at_ms;
+	}
+	return since;
+}
+
 void intents_drop(struct model_task *task, int phase, const struct uuid *token)
 {
 	for (size_t i = task->intents_count; i-- > 0;) {

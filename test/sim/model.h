@@ -125,6 +125,7 @@ struct model_phase {
 	const char
 	    *effect; /* its class, as phase_effect() of operate.sql tells: "pure", "local", … */
 	bool waits;  /* kind "wait" */
+	bool timer;  /* of that kind: it asks nobody */
 };
 
 /* A version of a tool; strings and arrays are the caller's and stay. */

@@ -108,6 +108,8 @@ void step_delete(struct model_task *task, int32_t place);
 void event_add(struct model *model, struct model_task *task, const char *kind, struct slice text);
 void intent_add(struct model_task *task, int phase, const struct uuid *token, struct slice name,
 		int64_t at_ms);
+/* The time of the first that stands of its phase; -1: none does. */
+int64_t intent_since(const struct model_task *task);
 /* token nullptr: of all. */
 void intents_drop(struct model_task *task, int phase, const struct uuid *token);
 struct model_question *question_find(const struct model_task *task, struct slice key);

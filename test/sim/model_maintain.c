@@ -48,7 +48,10 @@ int model_reclaim(struct model *model, int most)
 		task->attempt = task->attempt > 0 ? task->attempt - 1 : 0;
 		task->crashes++;
 		task->progress = -1;
-		text_set(&task->message, slice_of("its worker died; goes on elsewhere"));
+		text_set(&task->message,
+			 slice_of(intent_since(task) < 0
+				      ? "its worker died; goes on elsewhere"
+				      : "its worker died; its request may have left"));
 		task_place(model, task);
 	}
 	return n;

@@ -51,6 +51,17 @@ static void settle_done(struct model *model, struct model_task *task,
 	step->at_ms = model->now_ms;
 }
 
+/* When its request may have left stays told. */
+static void intent_settle(struct model *model, struct model_task *task)
+{
+	int64_t sent = intent_since(task);
+	if (sent < 0)
+		return;
+	event_add(model, task, "intent", (struct slice){});
+	task->events[task->events_count - 1].at_ms = sent;
+	intents_drop(task, task->phase, nullptr);
+}
+
 /* The time that it stood unknown. */
 static void deadline_give_back(struct model *model, struct model_task *task)
 {
@@ -89,7 +100,7 @@ const char *model_settle(struct model *model, const struct task_id *id,
 	}
 	if (done)
 		settle_done(model, task, verdict, act);
-	intents_drop(task, task->phase, nullptr);
+	intent_settle(model, task);
 	if (absent)
 		step_delete(task, task->phase * STEP_PLACES_PER_PHASE + STEP_ACCEPTED);
 	deadline_give_back(model, task);
@@ -336,7 +347,7 @@ static const char *retry_refused(const struct model_tool *tool, const struct fai
 	if (failure->begins > failure->at)
 		return "ahead";
 	for (int phase = failure->begins; phase < failure->at; phase++) {
-		if (strcmp(effect_of(tool, phase), "pure") != 0)
+		if (strcmp(effect_of(tool, phase), "pure") != 0 && !tool->phases[phase].timer)
 			return "done";
 	}
 	if (failure->maybe && failure->begins < failure->at)

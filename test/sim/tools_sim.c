@@ -228,7 +228,9 @@ void tools_add(struct model *model)
 			const struct phase_spec *phase = &tool->phases[p];
 			model_phases[i][p] =
 			    (struct model_phase){ phase->name, effect_class_name(phase->effect),
-						  phase->type == PHASE_WAIT };
+						  phase->type == PHASE_WAIT,
+						  phase->type == PHASE_WAIT &&
+						      phase->input.len == 0 };
 			if (phase->undo)
 				undos[i][added->undos_count++] = (int)p;
 			if (phase->input.len)

@@ -285,9 +285,12 @@ class Tests(Bench):
         for verdict, left in (("absent", []), ("done", ["recovery_point"])):
             task, token = self.claimed(incarnation)
             self.intend(task, token)
+            sent = self.a.one("SELECT at FROM intent WHERE task = %s", task)
             self.a.release("unknown", (task, token), sent=True)
             equal(self.a.settle(task, verdict), "settled", verdict)
             equal(self.kinds(incarnation), left, f"{verdict}: what the next claim is told")
+            equal(self.a.rows("SELECT kind, at = %s FROM event WHERE task = %s ORDER BY place", sent, task),
+                  [("unknown", False), ("settled", False), ("intent", True)], "when it was sent stays told")
             self.clear()
 
     def the_time_that_a_task_stood_unknown_does_not_count_against_its_deadline(self):

@@ -68,6 +68,12 @@ class Tests(Bench):
             equal(self.a.retry(task, phase, new_key)[0], wanted,
                   f"{done} done, from {phase}, {error}, {maybe}, new key {new_key}")
             self.clear()
+        times = self.new_tool(phases=[{"name": "look", "kind": "http", "effect": "pure"}, {
+            "name": "rest", "kind": "wait", "ms": 1}, {"name": "ask", "kind": "wait", "input": {}}])
+        for done, wanted in ((2, "retried"), (3, "done")):
+            task, _ = self.failed(times, incarnation, done)
+            equal(self.a.retry(task, 0)[0], wanted, "a time that passed stands in no way, an answer does")
+            self.clear()
         for state in ("completed", "cancelled"):
             self.a.accept((self.owner, tool, self.fresh(), "{}"))
             claim = self.a.claim(incarnation, tool)[0][:2]

@@ -148,8 +148,10 @@ def what_is_done_is_not_done_again():
     first, ended = client.run("probe", {"effect_id": effect_id, "plan": json.dumps(plan)})
     equal((ended.result["status"], ended.result["error"]["data"]["type"]),
           ("failed", "crash_limit"), "its last phase kills its worker's program")
-    operate("retry", first.task_id, "--from", "P2", code=1)
-    operate("retry", first.task_id, "--from", "P9", code=1)
+    check(operate("retry", first.task_id, "--from", "P2", code=1).endswith("happen again: P2\n"), "it is named")
+    check("no phase `P9`, but: P1, P2, P3" in operate("retry", first.task_id, "--from", "P9", code=1),
+          "and so are those that it has")
+    check("no such task" in operate("retry", first.task_id[:-4] + "AAAA", "--from", "P9", code=1), "nor is it")
     before = len(stack.run_log(effect_id, "start"))
     successor = first.task_id
     while client.wait(successor).result["status"] == "failed" and counts["successors"] < 9:

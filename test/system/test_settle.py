@@ -61,8 +61,20 @@ equal((ended["status"], ended["result"]["structuredContent"]), ("completed", {"a
       "done: it goes on with the state that was given")
 equal(effects("lost-done"), 1, "and nothing was sent again")
 equal(audit(task), [("settle done", "ann", "looked for its key downstream")], "the record names who")
-settle(task, "fail", *by, code=1)
+check("it is completed since" in settle(task, "fail", *by, code=1), "what has ended says what it is")
 equal(client.get(task).result["status"], "completed", "terminal is final (V6)")
+
+task = unknown_task("lost-cancelled")
+client.cancel(task)
+check("ends cancelled" in settle(task, "absent", *by), "a cancel that was asked for is told")
+equal(client.wait(task).result["status"], "cancelled", "and so it ends")
+
+task = unknown_task("lost-paused")
+stack.command("pause", "--tool", "deliver", *by)
+check("`holdfast resume`" in settle(task, "absent", *by), "and a pause of its tool")
+equal(stack.state(task), "ready", "it waits")
+stack.command("resume", "--tool", "deliver", *by)
+equal(client.wait(task).result["status"], "completed", "resumed, it goes on")
 
 task = unknown_task("lost-absent")
 check("goes on there" in settle(task, "absent", *by), "what comes next is told")
@@ -75,4 +87,4 @@ error = client.wait(task).result["error"]
 equal((error["code"], error["data"]["executed"]), (1500, "maybe"), "fail says that it may have happened")
 equal(effects("lost-fail"), 1, "and nothing was sent again")
 
-rig.finish("settle", counts, {"unknown": 3, "settled": 3, "refused": 8})
+rig.finish("settle", counts, {"unknown": 5, "settled": 5, "refused": 8})

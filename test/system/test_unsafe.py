@@ -189,6 +189,7 @@ def lost_answer_is_unknown():
         # Absent was a lie: a person said so, and it is sent anew.
         equal(sent(effect_id), 2 if verdict == "absent" else 1, f"effects after {verdict}")
         check("settled" in shown(task) and "ann" in shown(task), "task show names who", shown(task))
+        equal(shown(task).count(" intent"), sent(effect_id), "and tells when each was sent")
         counts["unsafe"] += 1
 
 
@@ -214,6 +215,27 @@ def killed_in_flight_is_unknown():
         equal(sent(effect_id), 1, "the request had left, and no second one did")
         counts["unsafe"] += 1
     stack.steer(**calm)
+
+
+def broken_off_and_paused_says_when_it_can_be_settled():
+    stack.steer(**calm | {"delay_before_ms": 700})
+    before = arrived()
+    _, task = begin("pay")
+    until(lambda: arrived() > before, 20, "its request is on the wire", 0.005)
+    stack.command("pause", "--tool", "pay", *by)
+    kill_worker()
+    becomes(task, "ready", "given back, and paused")
+    check("its request may have left" in shown(task), "and task show does not say that it goes on", shown(task))
+    want = ("pay was broken off", "becomes unknown", "not before `holdfast resume --tool pay`")
+    for words in (("task", "why", task), ("settle", task, "done", *by)):
+        done = stack.command(*words, check_code=None)
+        said = done.stdout + done.stderr
+        check(all(word in said for word in want), f"{words[0]} says so", said)
+    stack.steer(**calm)
+    stack.command("resume", "--tool", "pay", *by)
+    is_unknown(task, "resumed")
+    settle(task, "done")
+    counts["unsafe"] += 1
 
 
 def cancel_waits_for_its_answer():
@@ -243,6 +265,7 @@ def unsafe_program():
     effect_id, task = begin("charge", {"charge": again})
     equal(client.wait(task).result["status"], "completed", "one that asks for a retry gets it")
     equal(len(stack.run_log(effect_id, "start")), 3, "as often as it asks")
+    check(stack.run_log(effect_id, "start")[0]["key"] in shown(task), "done, its key is shown", shown(task))
     effect_id, task = begin("charge", {"charge": slow})
     stack.at_gate(effect_id, "in")
     kill_worker()
@@ -463,11 +486,12 @@ def cancelled_unverified():
 
 
 rig.run(unsafe_is_sent_once, not_sent_is_tried_again, lost_answer_is_unknown,
-        unknown_names_the_key_that_it_bears, killed_in_flight_is_unknown, cancel_waits_for_its_answer,
+        unknown_names_the_key_that_it_bears, killed_in_flight_is_unknown,
+        broken_off_and_paused_says_when_it_can_be_settled, cancel_waits_for_its_answer,
         unsafe_program, a_deadline_does_not_deny_what_a_dead_worker_left,
         a_pause_waits_for_an_unsafe_program, undo_in_reverse, completed_is_not_undone,
         (undo_survives, "answers of undo steps lost", lost_answers),
         (undo_survives, "workers killed while undoing", killed), cancelled_between_attempts,
         undo_refused, unsafe_undo, last_phase_is_undone, seen_later, unverified_survives_a_kill,
         never_seen, cancelled_unverified)
-rig.finish("unsafe", counts, {"unsafe": 17, "unknown": 15, "undone": 9, "unverified": 7, "kills": 14})
+rig.finish("unsafe", counts, {"unsafe": 18, "unknown": 16, "undone": 9, "unverified": 7, "kills": 15})
