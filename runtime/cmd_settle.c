@@ -91,7 +91,8 @@ static enum hf_code place_find(PGconn *conn, const struct options *options, stru
 	enum hf_code code = pg_run(conn,
 				   "SELECT w.phase, t.doc, w.state = 'unknown', "
 				   "w.pause = 'task' AND NOT w.cancel, w.cancel AND w.phase < 64 "
-				   "AND NOT ($2 = 'done' AND w.phase + 1 = t.phases), "
+				   "AND NOT ($2 = 'done' AND w.phase + 1 = t.phases "
+				   "AND w.phase <> ALL (t.undos)), "
 				   "holdfast.pause_word(w.queue, w.owner) FROM holdfast.work w "
 				   "JOIN holdfast.tool t ON t.tool = w.queue WHERE w.task = $1",
 				   countof(values), values, &result, err);
@@ -112,8 +113,8 @@ static enum hf_code place_find(PGconn *conn, const struct options *options, stru
 			json_member(phase, "visible_within_ms", &visible);
 		}
 		char *text = name.len > 0 ? json_string_dup(name) : nullptr;
-		if (text)
-			place->phase = hf_format("%s%s", undoing ? "undo:" : "", text);
+		place->phase =
+		    text ? hf_format("%s%s", undoing ? "undo:" : "", text) : hf_strdup("its end");
 		if (text && !undoing && PQgetvalue(result, 0, 2)[0] == 't')
 			place->reads = reads_of(options, doc, number, text);
 		free(text);
@@ -208,7 +209,7 @@ static int report(PGconn *conn, const struct options *options, const char *answe
 		printf("settled: phase %s is %sdone, and the task ", place->phase,
 		       done ? "" : "not ");
 		if (place->ends)
-			printf("ends cancelled, as was asked for, once what it did is undone");
+			printf("ends cancelled, as was asked for, behind its undo steps, if any");
 		else
 			printf("%s %s",
 			       place->paused ? "is paused again, to be resumed" : "goes on",

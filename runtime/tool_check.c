@@ -69,12 +69,13 @@ static enum hf_code args_check(struct references *refs, struct slice whole, stru
 			return tool_bad(refs->parse, "%.*s: inputSchema has no property \"%s\"",
 					(int)whole.len, whole.data, token.data);
 	}
-	if (!sure)
-		buf_add_format(
-		    &refs->parse->tool->remarks,
-		    "  %s takes %.*s, which no \"required\" of inputSchema names: a call "
-		    "without it fails there\n",
-		    refs->parse->path.data, (int)whole.len, whole.data);
+	struct buf *remarks = &refs->parse->tool->remarks;
+	hf_cleanup(text) char *remark =
+	    hf_format("  %s takes %.*s, which no \"required\" beside its \"properties\" "
+		      "names: a call without it fails there\n",
+		      refs->parse->path.data, (int)whole.len, whole.data);
+	if (!sure && !(remarks->len && strstr(remarks->data, remark)))
+		buf_add_text(remarks, remark);
 	return HF_OK;
 }
 

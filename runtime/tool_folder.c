@@ -282,8 +282,8 @@ static enum hf_code programs_check(const struct tool_folder *folder, const struc
  * of a schema or of a query are. */
 static bool is_slip(struct slice name, struct slice value)
 {
-	static const char *const roots[] = { "\"/args/", "\"/state/", "\"/input/",
-					     "\"/task/", "\"/conf/",  "\"/key\"" };
+	static const char *const roots[] = { "\"/args/", "\"/state/", "\"/input/", "\"/task/",
+					     "\"/conf/" };
 	if (name.data[1] != '$' || json_string_is(name, "$from"))
 		return false;
 	for (size_t i = 0; i < countof(roots); i++)
@@ -300,6 +300,8 @@ static enum hf_code slips_check(struct tool_parse *parse, struct slice json)
 	enum json_type type = json_type_of(json);
 	size_t mark = parse->path.len, at = 0;
 	while (type == JSON_OBJECT && json_object_next(json, &at, &name, &value)) {
+		if (json_string_is(name, "inputSchema") || json_string_is(name, "outputSchema"))
+			continue;
 		hf_cleanup(buf) struct buf text = {};
 		json_string_decode(name, &text);
 		path_down(parse, buf_slice(&text));

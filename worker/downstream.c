@@ -309,8 +309,8 @@ static void find_host(struct downstream_call *call, const char *url)
 	}
 	if (!egress || !egress_host_allowed(egress, &transfer->target)) {
 		snprintf(text, sizeof text,
-			 "host not allowed: %s, port %d: in no URL of --conf-file, nor in "
-			 "--allow-hosts, which counts alone where it is given",
+			 "host not allowed: %s, port %d (allowed: --allow-hosts or, without it, "
+			 "hosts in URLs of --conf-file)",
 			 transfer->target.host, transfer->target.port);
 		settle(call, DOWNSTREAM_DENIED, text);
 		return;

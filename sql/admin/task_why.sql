@@ -7,12 +7,13 @@ LEFT JOIN holdfast.waiting w ON w.week = t.week AND w.task = t.task
 -- Of a failed one: whether at its result, or at a template that stands in its version and was filled with
 -- what stands in its rows; whether for want of what an operator gives; what a cancel has left; and where
 -- its version is not the current one, that. No type tells the templates apart, but a message does that
--- begins as worker/http_request.c and phase_wait.c have it.
+-- begins as worker/http_request.c has it; a program's arguments and states may be too long together.
 CROSS JOIN LATERAL (SELECT
     EXISTS (SELECT FROM holdfast.step o
             WHERE o.week = t.week AND o.task = t.task AND o.place = 2147483647
               AND o.error::json #>> '{data,type}' = 'result') AS is_result,
-    t.message ~ '^[^ ]+ ((url|json|headers|body_artifact): )?/(state|args|input)/' AS is_template,
+    t.message ~ '^[^ ]+ (((url|json|headers|body_artifact): )?/(state|args|input)/|cannot start: arguments )'
+        AS is_template,
     t.message ~ '^[^ ]+ (((url|json|headers|body_artifact): )?/conf/|host not allowed: |cannot start: '
               '|program or worker died, [^:]*: [^ ]+ could not be started here)'
         AS is_setting,
@@ -32,8 +33,8 @@ CROSS JOIN LATERAL (SELECT
          WHEN f.is_result THEN format('it failed: %s; its phases are done, but its result cannot be '
              'made of what they gave, and a retry would make it of the same: mend the tool, and call '
              'with a new effect ID, under which all phases run anew', t.message)
-         WHEN t.state = 'failed' AND f.is_template THEN format('it failed: %s; a retry would fill the same '
-             'template with the same: mend the tool or the arguments, and call with a new effect ID, under '
+         WHEN t.state = 'failed' AND f.is_template THEN format('it failed: %s; a retry of that phase would be '
+             'given the same: mend the tool or the arguments, and call with a new effect ID, under '
              'which all phases run anew', t.message)
          WHEN t.state = 'failed' AND f.is_setting THEN format('it failed: %s; mend the settings of the '
              'workers or the machine, then `holdfast retry %s` runs it on%s', t.message, t.task_id, f.other)

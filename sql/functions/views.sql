@@ -96,9 +96,12 @@ FROM (
            CASE WHEN w.state IN ('unknown', 'paused') THEN NULL WHEN w.due = 'infinity' THEN w.turn ELSE w.due END AS due,
            coalesce(phase_name(v.doc, w.phase), 'its end') AS phase,
            v.doc::json -> 'phases' -> w.phase ->> 'kind' AS kind, now_() AS at,
-           w.state IN ('ready', 'scheduled', 'paused')
+           -- A keyed phase is sent again, and what was accepted is looked for: neither becomes unknown.
+           w.state IN ('ready', 'scheduled', 'paused') AND class_of(v.doc, w.phase) = 'unsafe'
                AND EXISTS (SELECT FROM intent i
-                           WHERE i.week = w.week AND i.task = w.task AND i.phase = w.phase) AS intended
+                           WHERE i.week = w.week AND i.task = w.task AND i.phase = w.phase)
+               AND NOT EXISTS (SELECT FROM step s WHERE s.week = w.week AND s.task = w.task
+                               AND s.place = w.phase * 65536 + 65533) AS intended
     FROM work w
     JOIN task t ON t.week = w.week AND t.task = w.task
     JOIN tool v ON v.tool = w.queue

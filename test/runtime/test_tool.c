@@ -181,8 +181,8 @@ HF_TEST(tool, an_argument_that_a_call_may_lack_is_remarked)
 	for (size_t i = 0; i < countof(cases); i++) {
 		char *doc = edited(good, cases[i][0], cases[i][1]);
 		char *expected = hf_format("  /result/text takes /args/place%s, which no "
-					   "\"required\" of inputSchema names: a call without it "
-					   "fails there\n",
+					   "\"required\" beside its \"properties\" names: a call "
+					   "without it fails there\n",
 					   i ? "/city" : "");
 		tool = read_tool(doc, &folder);
 		cr_expect_str_eq(tool->remarks.data, expected);

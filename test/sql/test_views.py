@@ -9,7 +9,7 @@ import subprocess
 
 import psycopg
 
-from sql_rig import Bench, Store, new_incarnation, rig
+from sql_rig import Bench, Store, new_incarnation, rig, week_of
 from rig import check, equal
 
 counts = {"states": 0, "refused": 0, "rows": 0}
@@ -172,6 +172,24 @@ class Tests(Views):
         self.a.rows("UPDATE work SET state = 'scheduled', message = 'breaker open for http://x: no'"
                     " WHERE task = %s RETURNING 1", task)
         self.stands(task, "scheduled", "breaker", False, "breaker open: http://x:")
+        self.clear()
+
+    def what_was_broken_off_is_told_where_it_becomes_unknown(self):
+        """An unsafe phase whose request may have left; not a keyed one, nor one that was accepted."""
+        task, claim = self.run_task()
+        self.intend(*claim)
+        self.a.release("crash", claim, sent=True)
+        why = ("waiting", task, "why")
+        check("broken off" not in self.looks(*why)[0], "keyed: it is sent again")
+        claim = self.a.claim(self.incarnation, self.tool)[0][:2]
+        self.a.step((*claim, 0))
+        self.intend(*claim, 1)
+        self.a.release("crash", claim, sent=True)
+        said = self.looks(*why)[0]
+        check("phase mail was broken off" in said, "unsafe: it becomes unknown", said)
+        self.a.rows("INSERT INTO step (week, task, place, kind, name, attempt, hash, at) VALUES "
+                    "(%s, %s, 131069, 'checkpoint', 'mail', 1, '', now_()) RETURNING 1", week_of(task), task)
+        check("broken off" not in self.looks(*why)[0], "accepted: it is looked for")
         self.clear()
         equal(self.looks("waiting", task, "state"), [], "what is closed waits no more")
 
