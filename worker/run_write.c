@@ -39,10 +39,7 @@ static void on_written(void *ctx, enum hf_code code, enum fence fence, const str
 
 struct step_write run_step_write(const struct run *run)
 {
-	const struct phase_spec *spec = run->spec;
-	bool keyed = spec->effect == EFFECT_KEYED || spec->effect == EFFECT_LOOKUP ||
-		     (spec->effect == EFFECT_UNSAFE &&
-		      (spec->type == PHASE_PROGRAM || spec->request.names_key));
+	bool keyed = run->spec->effect == EFFECT_KEYED || run->spec->effect == EFFECT_LOOKUP;
 	return (struct step_write){ .id = run->task.id,
 				    .token = run->task.token,
 				    .kind = STEP_RECOVERY_POINT,
