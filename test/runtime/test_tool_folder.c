@@ -216,8 +216,9 @@ HF_TEST(tool_folder, a_reference_under_another_name_is_refused)
 		{ "[1, {\"$form\": \"/state/p\"}]",
 		  "tool.json#/result/structured/x/1/$form: would stay as it stands: {\"$from\": "
 		  "\"/state/p\"} is what puts a value in" },
-		{ "{\"$\": \"/key\"}", "tool.json#/result/structured/x/$: would stay as it stands: "
-				       "{\"$from\": \"/key\"} is what puts a value in" },
+		{ "{\"$\": \"/args/n\"}",
+		  "tool.json#/result/structured/x/$: would stay as it stands: {\"$from\": "
+		  "\"/args/n\"} is what puts a value in" },
 	};
 	for (size_t i = 0; i < countof(cases); i++) {
 		struct place place = place_make();
@@ -226,8 +227,10 @@ HF_TEST(tool_folder, a_reference_under_another_name_is_refused)
 		struct hf_err err = {};
 		char *doc =
 		    hf_format("{\"name\":\"t\",\"description\":\"d\",\"effect_id\":\"optional\","
-			      "\"inputSchema\":{\"type\":\"object\"},\"phases\":[{\"name\":\"p\","
-			      "\"kind\":\"program\",\"effect\":\"pure\",\"command\":[\"true\"]}],"
+			      "\"inputSchema\":{\"default\":{\"$x\":\"/args/"
+			      "n\"},\"type\":\"object\"},\"phases\":"
+			      "[{\"name\":\"p\",\"kind\":\"program\",\"effect\":\"pure\","
+			      "\"command\":[\"true\"]}],"
 			      "\"result\":{\"text\":\"t\",\"structured\":{\"x\":%s}}}",
 			      cases[i].text);
 		put(&place, "tool.json", doc, 0644);
