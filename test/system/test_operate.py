@@ -309,7 +309,7 @@ def a_result_that_cannot_be_made():
 def a_request_that_cannot_be_made():
     """A retry is recommended where what is missing is an operator's to give, and nowhere else."""
     for name, told in (("args", "/args/n: there is no such value"), ("text", "array cannot stand in a text"),
-                       ("conf", "/conf/legder: there is no such value; /conf has "), ("host", "nor in --allow-hosts"),
+                       ("conf", "/conf/legder: there is no such value"), ("host", "allowed: --allow-hosts"),
                        ("program", "no program nobody-has-this"), ("interpreter", "could not be started here")):
         task, ended = client.run(f"unmade_{name}", {"effect_id": rig.new_id(name), "tags": []})
         check(told in ended.result["error"]["message"], f"{name}: failed", ended.result)
