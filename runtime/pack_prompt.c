@@ -364,6 +364,7 @@ static enum hf_code questions_read(struct pack_reader *reader, struct slice argu
 	parse->asking = 0;
 	enum hf_code code = ask_read(parse, ask, otherwise, go_on);
 	parse->tool = nullptr;
+	buf_deinit(&asker.remarks);
 	return code;
 }
 
