@@ -31,7 +31,7 @@ const program_files = [_][]const u8{
     "bench_run.c",   "bench_server.c", "bench_wal.c", "bench_work.c", "cmd_bench.c",
     "main.c",        "cmd_api.c",    "cmd_call.c",    "cmd_maintain.c", "cmd_migrate.c", "cmd_settle.c", "cmd_operate.c", "cmd_restored.c",
     "cmd_step.c",    "cmd_task.c",    "cmd_tools.c",  "cmd_updown.c",  "cmd_version.c",  "cmd_worker.c",
-    "call_show.c", "command.c", "help.c", "maintain.c",   "mcp_client.c",  "migrations.c", "pack.c", "pack_apply.c", "pack_prompt.c", "pack_resource.c",   "pgrun.c",     "task_find.c", "task_story.c", "operate.c",
+    "call_show.c", "command.c", "help.c", "maintain.c",   "mcp_client.c",  "migrations.c", "pack.c", "pack_apply.c", "pack_prompt.c", "pack_resource.c",   "pgrun.c",     "task_find.c", "task_story.c", "task_why.c", "operate.c",
     "terminal.c",    "tool_apply.c", "tool_folder.c",
 };
 const api_files = [_][]const u8{

@@ -64,7 +64,7 @@ static int64_t on_catalog_known(void *ctx)
 static void on_catalog_changed(void *ctx, const struct store_catalog *found)
 {
 	struct api *api = ctx;
-	bool first = catalog_number(api->catalog) == 0;
+	bool first = !refresh_has_read(api->refresh);
 	catalog_replace(api->catalog, found->number, found->tools, found->tools_count);
 	packs_replace(api->packs, found->packs, found->packs_count);
 	log_info("tools read", "catalog", LOG_INT(found->number), "tools",

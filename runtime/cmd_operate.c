@@ -16,6 +16,7 @@
 #include "runtime/pgrun.h"
 #include "runtime/random.h"
 #include "runtime/task_find.h"
+#include "runtime/task_why.h"
 #include "runtime/terminal.h"
 
 constexpr char BATCH_TASKS[] = "200";     /* of one commit */
@@ -23,7 +24,6 @@ constexpr char COUNT_MAX[] = "100001";    /* tasks are counted up to here */
 constexpr char TENANT_BATCH[] = "500";    /* tasks of a tenant that a commit makes due again */
 constexpr char PAUSE_PAGES[] = "256";     /* of `work`, looked through by one commit */
 constexpr size_t RETRY_RANDOM_BYTES = 16; /* of a task ID */
-constexpr size_t WHY_COLUMNS = 1000;
 
 struct options {
 	const char *act;
@@ -133,13 +133,8 @@ static void tell_version(PGconn *conn, const struct options *options, const char
 static bool tell_ended(PGconn *conn, const struct options *options, const char *answer)
 {
 	bool retries = strcmp(options->act, "retry") == 0;
-	hf_cleanup(buf) struct buf why = {};
-	if (strcmp(answer, retries ? "undone" : "missing") != 0 ||
-	    !task_why(conn, &options->id, &why))
-		return false;
-	print_cut(stderr, buf_slice(&why), WHY_COLUMNS);
-	fputc('\n', stderr);
-	return true;
+	return strcmp(answer, retries ? "undone" : "missing") == 0 &&
+	       task_why_tell(conn, &options->id);
 }
 
 static int act_on_task(PGconn *conn, struct options *options)

@@ -14,10 +14,8 @@
 #include "runtime/pgrun.h"
 #include "runtime/store.h"
 #include "runtime/task_find.h"
-#include "runtime/terminal.h"
+#include "runtime/task_why.h"
 #include "runtime/value.h"
-
-constexpr size_t WHY_COLUMNS = 1000;
 
 struct options {
 	const char *task, *verdict, *by, *why, *state;
@@ -184,11 +182,7 @@ static enum hf_code settle(PGconn *conn, struct options *options, struct place *
 static int refused(PGconn *conn, const struct options *options, const char *text)
 {
 	int code = command_failed("settle", text);
-	hf_cleanup(buf) struct buf why = {};
-	if (task_why(conn, &options->id, &why)) {
-		print_cut(stderr, buf_slice(&why), WHY_COLUMNS);
-		fputc('\n', stderr);
-	}
+	task_why_tell(conn, &options->id);
 	return code;
 }
 

@@ -18,11 +18,11 @@
 #include "runtime/task.h"
 #include "runtime/task_find.h"
 #include "runtime/task_story.h"
+#include "runtime/task_why.h"
 #include "runtime/terminal.h"
 
 constexpr char LIST_LIMIT_DEFAULT[] = "20";
 constexpr int64_t LIST_LIMIT_MAX = 1000;
-constexpr size_t WHY_COLUMNS = 1000;
 constexpr size_t AGE_TEXT_MAX = 24;
 
 struct options {
@@ -39,10 +39,6 @@ static const char story_sql[] = {
 #embed "sql/admin/task_show.sql" suffix(, )
 	0
 };
-static const char why_sql[] = {
-#embed "sql/admin/task_why.sql" suffix(, )
-	0
-};
 static const char removed_sql[] = {
 #embed "sql/admin/task_removed.sql" suffix(, )
 	0
@@ -52,23 +48,9 @@ static const char list_sql[] = {
 	0
 };
 
-/* False: it is no answer of why_sql. */
-static bool print_why(struct options *options, struct slice story)
-{
-	struct slice why, act;
-	if (!json_member(story, "why", &why) || !json_member(story, "act", &act))
-		return false;
-	hf_cleanup(buf) struct buf text = {};
-	json_string_decode(why, &text);
-	print_cut(stdout, buf_slice(&text), WHY_COLUMNS);
-	putchar('\n');
-	options->act = options->act || json_type_of(act) == JSON_TRUE;
-	return true;
-}
-
 static void print_story(struct options *options, struct slice story)
 {
-	if (options->why && print_why(options, story))
+	if (options->why && task_why_print(stdout, story, &options->act))
 		return;
 	if (options->json) {
 		print_json_line(stdout, story);
@@ -98,13 +80,16 @@ static enum hf_code show_rows(struct options *options, PGresult *rows, int *show
 static enum hf_code show_task(PGconn *conn, struct options *options, const struct task_id *id,
 			      int *shown, struct hf_err *err)
 {
-	char week[12];
-	hf_cleanup(text) char *task = bytea_text(id->bytes, sizeof id->bytes);
-	snprintf(week, sizeof week, "%d", task_id_week(id));
-	const char *const values[] = { week, task };
 	hf_cleanup(result) PGresult *rows = nullptr;
-	hf_try(
-	    pg_run(conn, options->why ? why_sql : story_sql, countof(values), values, &rows, err));
+	if (options->why) {
+		hf_try(task_why_ask(conn, id, &rows, err));
+	} else {
+		char week[12];
+		hf_cleanup(text) char *task = bytea_text(id->bytes, sizeof id->bytes);
+		snprintf(week, sizeof week, "%d", task_id_week(id));
+		const char *const values[] = { week, task };
+		hf_try(pg_run(conn, story_sql, countof(values), values, &rows, err));
+	}
 	return show_rows(options, rows, shown, err);
 }
 

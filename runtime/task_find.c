@@ -2,23 +2,17 @@
  * by the acts, each of which is for one task. */
 #include "runtime/task_find.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "runtime/base.h"
 #include "runtime/buf.h"
 #include "runtime/id.h"
-#include "runtime/json.h"
 #include "runtime/key.h"
 #include "runtime/pgrun.h"
 
-/* Their parameters stand in their heads. */
+/* Its parameter stands in its head. */
 static const char effects_sql[] = {
 #embed "sql/admin/task_effects.sql" suffix(, )
-	0
-};
-static const char why_sql[] = {
-#embed "sql/admin/task_why.sql" suffix(, )
 	0
 };
 
@@ -70,20 +64,4 @@ enum hf_code task_find(PGconn *conn, const char *name, struct task_id *id, struc
 	return hf_fail(err, HF_CONFLICT,
 		       "nothing was done: %d tasks bear this effect ID; give the ID of one: %s",
 		       count, all.data);
-}
-
-bool task_why(PGconn *conn, const struct task_id *id, struct buf *why)
-{
-	char week[12];
-	hf_cleanup(text) char *task = bytea_text(id->bytes, TASK_ID_BYTES);
-	snprintf(week, sizeof week, "%d", task_id_week(id));
-	const char *const values[] = { week, task };
-	hf_cleanup(result) PGresult *result = nullptr;
-	struct slice text;
-	if (pg_run(conn, why_sql, countof(values), values, &result, nullptr) != HF_OK ||
-	    PQntuples(result) != 1 ||
-	    !json_member(slice_of(PQgetvalue(result, 0, 0)), "why", &text))
-		return false;
-	json_string_decode(text, why);
-	return true;
 }

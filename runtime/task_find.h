@@ -6,7 +6,6 @@
 
 #include "runtime/err.h"
 
-struct buf;
 struct task_id;
 
 /* The newest task of each effect of that ID: its digest and task ID as text, and whose it is, for a
@@ -17,7 +16,3 @@ enum hf_code effects_find(PGconn *conn, const char *effect_id, PGresult **effect
 /* The one task that `name` means; a task ID is taken as it is. HF_MISSING: no task bears that
  * effect ID; HF_CONFLICT: several do, and the text names them. */
 enum hf_code task_find(PGconn *conn, const char *name, struct task_id *id, struct hf_err *err);
-
-/* What `holdfast task why` says of it, for a person. False: there is no such task, or it cannot be
- * asked. */
-bool task_why(PGconn *conn, const struct task_id *id, struct buf *why);

@@ -54,6 +54,18 @@ static bool is_required(struct slice schema, const char *name)
 	return false;
 }
 
+/* Once for each place that takes it. */
+static void remark_optional(struct references *refs, struct slice pointer)
+{
+	struct buf *remarks = &refs->parse->tool->remarks;
+	hf_cleanup(text) char *remark =
+	    hf_format("  %s takes %.*s, which no \"required\" beside its \"properties\" "
+		      "names: a call without it fails there\n",
+		      refs->parse->path.data, (int)pointer.len, pointer.data);
+	if (!remarks->len || !strstr(remarks->data, remark))
+		buf_add_text(remarks, remark);
+}
+
 static enum hf_code args_check(struct references *refs, struct slice whole, struct slice rest)
 {
 	struct slice schema = refs->parse->tool->input_schema, properties;
@@ -69,13 +81,8 @@ static enum hf_code args_check(struct references *refs, struct slice whole, stru
 			return tool_bad(refs->parse, "%.*s: inputSchema has no property \"%s\"",
 					(int)whole.len, whole.data, token.data);
 	}
-	struct buf *remarks = &refs->parse->tool->remarks;
-	hf_cleanup(text) char *remark =
-	    hf_format("  %s takes %.*s, which no \"required\" beside its \"properties\" "
-		      "names: a call without it fails there\n",
-		      refs->parse->path.data, (int)whole.len, whole.data);
-	if (!sure && !(remarks->len && strstr(remarks->data, remark)))
-		buf_add_text(remarks, remark);
+	if (!sure)
+		remark_optional(refs, whole);
 	return HF_OK;
 }
 

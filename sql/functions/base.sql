@@ -95,18 +95,27 @@ END $$;
 -- Promises one more event of a task, for people, in the next place of its stream, without a gap.
 -- Locks nothing: the caller holds the work row, so that no rival wants the same place.
 -- Twice: two events.
-CREATE OR REPLACE FUNCTION note(week integer, task bytea, kind text, phase integer,
-                                attempt integer, body text) RETURNS void
+CREATE OR REPLACE FUNCTION note_of(week integer, task bytea, kind text, phase integer,
+                                   attempt integer, body text, at timestamptz) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = holdfast, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 BEGIN
     INSERT INTO event (week, task, place, kind, phase, attempt, text, at)
-    SELECT note.week, note.task,
+    SELECT note_of.week, note_of.task,
            coalesce((SELECT max(e.place) FROM event e
-                     WHERE e.week = note.week AND e.task = note.task), 0) + 1,
-           note.kind, note.phase, note.attempt, note.body, now_();
+                     WHERE e.week = note_of.week AND e.task = note_of.task), 0) + 1,
+           note_of.kind, note_of.phase, note_of.attempt, note_of.body, note_of.at;
 END $$;
+
+-- Promises the same, of now.
+-- Locks nothing, as note_of.
+-- Twice: two events.
+CREATE OR REPLACE FUNCTION note(week integer, task bytea, kind text, phase integer,
+                                attempt integer, body text) RETURNS void
+LANGUAGE sql VOLATILE SET search_path = holdfast, pg_temp AS $$
+    SELECT note_of(week, task, kind, phase, attempt, body, now_())
+$$;
 
 -- Promises the outcome of a task, and that its work row is gone: the one place, with finish, where a task
 -- becomes terminal (V6).

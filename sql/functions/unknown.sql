@@ -70,12 +70,12 @@ END $$;
 
 -- Promises what a person says that became of an unknown task, who is named in the audit record. 'done': its
 -- phase happened, `state` (msgpack) is what it gave; 'absent': it did not, it is sent anew; 'fail': the task
--- ends failed. Behind the first two it goes on, with no attempt and no crash counted, or is paused where it was so. They give back to its deadline
--- the time that it stood unknown, in which nobody could have been faster: it has left what it had when it
--- became so, nothing where it was late by then, and never more than a new task. The time of an intent that
--- goes stays told, by an event. Returns what was done, or why
--- not: 'settled', 'missing', 'not_unknown', 'too_early' (absent, asked before the effect must be visible,
--- without force).
+-- ends failed. Behind the first two it goes on, with no attempt and no crash counted, or is paused where it
+-- was so. They give back to its deadline the time that it stood unknown, in which nobody could have been
+-- faster: it has left what it had when it became so, nothing where it was late by then, and never more than
+-- a new task. The time of an intent that goes stays told, by an event. Returns what was done, or why not:
+-- 'settled', 'missing', 'not_unknown', 'too_early' (absent, asked before the effect must be visible, without
+-- force).
 -- Locks the work row; then the task row, by its update.
 -- Twice: 'not_unknown', or 'missing' where that ended it.
 CREATE OR REPLACE FUNCTION settle(week integer, task bytea, verdict text, by text, why text,
@@ -87,6 +87,7 @@ SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
     now timestamptz := now_();
     w record;
+    intended timestamptz;
     new_deadline timestamptz;
     next_phase integer;
     stays boolean;
@@ -118,14 +119,13 @@ BEGIN
                 coalesce(w.generations[w.phase + 1], 0), sha256(settle.state), now);
     END IF;
     -- It goes, so that the next claim sends; when its request may have left stays told, as an event.
-    INSERT INTO event (week, task, place, kind, phase, attempt, at)
-    SELECT settle.week, settle.task, (SELECT max(e.place) + 1 FROM event e
-                                      WHERE e.week = settle.week AND e.task = settle.task),
-           'intent', w.phase, w.attempt, min(i.at)
-    FROM intent i WHERE i.week = settle.week AND i.task = settle.task AND i.phase = w.phase
-    HAVING count(*) > 0;
-    DELETE FROM intent i
-    WHERE i.week = settle.week AND i.task = settle.task AND i.phase = w.phase;
+    WITH gone AS (DELETE FROM intent i
+                  WHERE i.week = settle.week AND i.task = settle.task AND i.phase = w.phase
+                  RETURNING i.at)
+    SELECT min(g.at) INTO intended FROM gone g;
+    IF intended IS NOT NULL THEN
+        PERFORM note_of(settle.week, settle.task, 'intent', w.phase, w.attempt, NULL, intended);
+    END IF;
     -- That it was accepted counts no more; see STEP_ACCEPTED in runtime/store.h.
     DELETE FROM step s WHERE s.week = settle.week AND s.task = settle.task
                          AND s.place = w.phase * 65536 + 65533 AND verdict = 'absent';

@@ -1,18 +1,11 @@
 """The story of one task in a run, for whoever reads a violation: what its client was told, what its
 programs noted, what the downstream was asked, and what the store keeps of it, by time."""
 
-import calendar
 import json
-import time
 
 import rig
 
 LINES_MAX = 60
-
-
-def at_of(text):
-    """The downstream's times are text."""
-    return calendar.timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")) + int(text[20:23]) / 1000
 
 
 def tell(stack, handle, effect_id):
@@ -31,7 +24,7 @@ def tell(stack, handle, effect_id):
                                                   ("phase", "what", "attempt", "parent", "key")}))
     for line in stack.requests():
         if handle in (line.get("body") or ""):
-            lines.append((at_of(line["at"]), "downstream", {name: line[name] for name in
+            lines.append((rig.seconds_of(line["at"]), "downstream", {name: line[name] for name in
                                                             ("path", "outcome", "key", "body")}))
     task = rig.task_bytes(handle)
     for name, columns in (("step", "place, kind, name, attempt, message, error"),

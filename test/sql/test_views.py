@@ -173,6 +173,7 @@ class Tests(Views):
                     " WHERE task = %s RETURNING 1", task)
         self.stands(task, "scheduled", "breaker", False, "breaker open: http://x:")
         self.clear()
+        equal(self.looks("waiting", task, "state"), [], "what is closed waits no more")
 
     def what_was_broken_off_is_told_where_it_becomes_unknown(self):
         """An unsafe phase whose request may have left; not a keyed one, nor one that was accepted."""
@@ -191,7 +192,6 @@ class Tests(Views):
                     "(%s, %s, 131069, 'checkpoint', 'mail', 1, '', now_()) RETURNING 1", week_of(task), task)
         check("broken off" not in self.looks(*why)[0], "accepted: it is looked for")
         self.clear()
-        equal(self.looks("waiting", task, "state"), [], "what is closed waits no more")
 
     def ended_tasks_say_how(self):
         task, claim = self.run_task()

@@ -9,6 +9,7 @@ counted in the downstream's ledger, never in our own tables.
 
 import atexit
 import ctypes
+import datetime
 import hashlib
 import json
 import os
@@ -114,6 +115,11 @@ def until(condition, seconds, what, pause=0.02):
             return value
         time.sleep(pause)
         left -= min(time.monotonic() - began, LOOK_S_MAX)
+
+
+def seconds_of(text):
+    """Of the wall clock, of a time as answers, logs and the downstream's files have it."""
+    return datetime.datetime.fromisoformat(text).timestamp()
 
 
 def in_parallel(work, items):

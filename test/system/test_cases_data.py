@@ -5,7 +5,6 @@ one try, the wire carries strict JSON, and no text is cut short without saying s
 on its way in is not stored and leaves its key free."""
 
 import codecs
-import datetime
 import functools
 import gzip
 import json
@@ -186,8 +185,7 @@ def told_whole(data, text):
 
 def lasted(task):
     """Seconds, less what the machine stood still."""
-    return between(*(datetime.datetime.fromisoformat(task[name].replace("Z", "+00:00")).timestamp()
-                     for name in ("createdAt", "lastUpdatedAt")))
+    return between(*(rig.seconds_of(task[name]) for name in ("createdAt", "lastUpdatedAt")))
 
 
 def probe(plan, what, status="completed"):

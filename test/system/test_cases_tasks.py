@@ -4,7 +4,6 @@ is one answer), B021 (nobody reaches the task of another), B022 (results are res
 errors), and their kinds."""
 
 import base64
-import datetime
 import json
 import socket
 import threading
@@ -56,7 +55,7 @@ def b019_retention_counts_from_the_end():
         status = answer.result["status"]
         if status == "completed":
             ended = ended or time.monotonic()
-            gone_from = seconds_of(answer.result["lastUpdatedAt"]) + TTL_MS / 1000
+            gone_from = rig.seconds_of(answer.result["lastUpdatedAt"]) + TTL_MS / 1000
             ttl = answer.result["ttlMs"]
             check(WORK_MS + TTL_MS <= ttl < 4 * WORK_MS, "B019 ttlMs: to the end, then retention",
                   ttl)
@@ -78,11 +77,6 @@ def b019_retention_counts_from_the_end():
     equal(stack.effects_by_id().get(effect_id), 1, "B019 one effect")
     equal(len(stack.task_rows(effect_id)), 1, "B019 after all, one row")
     client.close()
-
-
-def seconds_of(text):
-    """Of the wall clock, of a time as answers have it."""
-    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def b019_tombstone(client, effect_id, plan, first):

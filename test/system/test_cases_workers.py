@@ -3,7 +3,6 @@
 sweeper, changes nothing) and B040 (who was killed is replaced within seconds, by default settings),
 and their kinds."""
 
-import datetime
 import json
 import os
 import random
@@ -467,8 +466,7 @@ def b040_round(stack, what, kill, bring_back):
 def declared_dead(stack):
     lines = [line for maintain in stack.maintains for line in maintain.log().splitlines()
              if "declared dead" in line]
-    return [datetime.datetime.fromisoformat(json.loads(line)["time"].replace("Z", "+00:00"))
-            .timestamp() for line in lines]
+    return [rig.seconds_of(json.loads(line)["time"]) for line in lines]
 
 
 def holder(stack):

@@ -5,7 +5,6 @@ back, never sent again when it had happened. What was refused is not repeated. W
 were asked for, within bounds, and hold no slot. Nothing is sent to whom nobody allowed, nor to a
 server whose certificate does not hold (R2.5, V5, V7; cases B055-B058)."""
 
-import calendar
 import gzip
 import json
 import pathlib
@@ -108,14 +107,9 @@ def sends_of(effect_id):
     return [line for line in stack.requests("/ledger") if effect_id in line.get("body", "")]
 
 
-def seconds(line):
-    whole, part = line["at"].rstrip("Z").split(".")
-    return calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S")) + int(part) / 1000
-
-
 def waited(sends, least, most, what):
     """Between the first two: not less than was asked for, and not for long once it was over."""
-    first, second = map(seconds, sends[:2])
+    first, second = (rig.seconds_of(line["at"]) for line in sends[:2])
     took = second - first
     if took > most:
         took = between(first, second)
@@ -290,9 +284,9 @@ def wave():
     for line in sends_of(mark):
         name = json.loads(line["body"])["effect_id"]
         if name in first:
-            delays.append(seconds(line) - first[name])
+            delays.append(rig.seconds_of(line["at"]) - first[name])
         else:
-            first[name] = seconds(line)
+            first[name] = rig.seconds_of(line["at"])
     equal((len(first), len(delays)), (tasks, tasks), "wave: each came back once")
     check(min(delays) >= 0.99, "wave: not before the floor", min(delays))
     fullest = max(sum(begin <= wait < begin + window for wait in delays) for begin in delays)
@@ -426,7 +420,7 @@ def a_rotated_secret_changes_no_key():
 
 
 rig.run(passing, waits, long_waits, attempts_are_recorded, definitive, redirects_with_secrets,
-        a_refusal_is_told_to_the_operator, not_allowed, odd_successes, bombs, lost_answers, read_back, gone_for_a_while, wave,
-        false_certificate, a_rotated_secret_changes_no_key)
+        a_refusal_is_told_to_the_operator, not_allowed, odd_successes, bombs, lost_answers, read_back,
+        gone_for_a_while, wave, false_certificate, a_rotated_secret_changes_no_key)
 rig.finish("downstream_faults", counts, {"scripted": 50, "lost_answers": 3, "read_back": 5,
                                          "waited": 18, "wave": 600})

@@ -5,6 +5,7 @@ stranger, with workers and API processes killed at each step. A task that waits 
 
 import json
 import pathlib
+import re
 import socket
 import time
 
@@ -48,7 +49,7 @@ printf '{"who": %s, "late": %s}' "$first" "$late"
 
 
 TOOLS_MD = pathlib.Path(__file__).parents[2] / "deploy" / "TOOLS.md"
-AGREED = "#!/usr/bin/env python3\n" + TOOLS_MD.read_text().split("```python\n#!/usr/bin/env python3\n")[1].split("```")[0]
+AGREED = re.search("```python\n(#!/usr/bin/env python3\n.*?)```", TOOLS_MD.read_text(), re.S)[1]
 
 
 def wait(requests, **more):
@@ -517,8 +518,8 @@ stack = rig.Stack(apis=2, workers=1, tools=tools(),
                             "api": {"beat_ms": 100},
                             "maintain": {"lease_ms": LEASE_MS, "maintain_ms": 50}})
 alice, other = stack.client(), stack.client(api=1)
-rig.run(accepted_and_declined, the_approval_of_the_manual_stops_at_a_no, the_first_answer_wins, parts_and_strangers, misfits_are_asked_again,
-        early_answers_are_kept, time_outs, capabilities, polls_are_stable, programs_ask,
+rig.run(accepted_and_declined, the_approval_of_the_manual_stops_at_a_no, the_first_answer_wins,
+        parts_and_strangers, misfits_are_asked_again, early_answers_are_kept, time_outs, capabilities, polls_are_stable, programs_ask,
         plain_programs_ask, the_slot_is_free, plain_clients_wait, kills, the_command_line_asks)
 for task in stack.query("SELECT count(*) FROM holdfast.event WHERE kind = 'overlooked'"):
     equal(task[0], 0, "nothing had to be woken by the backstop")
